@@ -3,11 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/json_value.h"
 #include "base/redaction.h"
 #include "base/spelling.h"
+#include "engine/engine.h"
 #include "evidence/receipt_json.h"
+#include "model/description.h"
+#include "tensor/compare.h"
+#include "text/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
@@ -182,6 +189,170 @@ std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer) 
   if (!report.problem.empty()) json["problem"] = report.problem;
   if (const auto worst = worst_cosine(report)) json["worst_logit_cosine"] = *worst;
   return json.dump(2) + "\n";
+}
+
+namespace {
+
+constexpr uint64_t kMaxTranscriptBytes = uint64_t{256} << 20;
+constexpr uint32_t kWrittenCandidates = 10;  // beyond the gate's, so that a rank can be told
+
+// Short and varied. tools/hf_reference.py has the same ones, in the same order.
+constexpr std::array<const char*, 8> kGatePrompts = {
+    "Tell me a story about a fox who finds a lamp.",
+    "What is 3 plus 4?",
+    "The owl looked down at the river and",
+    "Name three things that are blue.",
+    "Why does the moon change its shape?",
+    "Write a short poem about rain.",
+    "One, two, three, four,",
+    "Who lives in the old house on the hill?",
+};
+constexpr size_t kQuickPrompts = 2;
+
+// Through the model's chat template, where it has one.
+Continuation prompt_of(const std::string& text, const Engine& engine) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  Continuation result;
+  result.text = text;
+  if (tokenizer.vocabulary().chat_template.empty()) {
+    result.prompt = tokenizer.encode(text);
+    return result;
+  }
+  const ChatTemplate chat_template =
+      choose_chat_template(tokenizer.vocabulary(), "", engine.model().path.string());
+  result.prompt = encode_chat(tokenizer, chat_template, {{"user", text}});
+  return result;
+}
+
+std::vector<Continuation> own_prompts(const VerifyOrder& order, const Engine& engine) {
+  std::vector<Continuation> result;
+  for (size_t i = 0; i < (order.full ? kGatePrompts.size() : kQuickPrompts); ++i)
+    result.push_back(prompt_of(kGatePrompts[i], engine));
+  if (!order.prompt.empty()) result.push_back(prompt_of(order.prompt, engine));
+  return result;
+}
+
+// The other engine's file must be able to answer what the gate asks.
+Transcript read_transcript(const VerifyOrder& order, const Engine& engine) {
+  Transcript file = transcript_from_json(read_text_file(order.against, kMaxTranscriptBytes),
+                                         order.against, engine.model().config.vocab);
+  const auto refuse = [&](const std::string& what, const std::string& next) {
+    throw Error(ErrorCode::input, order.against, what, next);
+  };
+  if (file.k < order.gate.k)
+    refuse(fmt::format("has the best {}, the gate asks for {}", file.k, order.gate.k),
+           fmt::format("write it again with more, or give -k {}", file.k));
+  if (file.max_tokens < order.gate.tokens)
+    refuse(fmt::format("has {} tokens, the gate asks for {}", file.max_tokens, order.gate.tokens),
+           fmt::format("write it again with more, or give -n {}", file.max_tokens));
+  if (order.full && file.continuations.size() < kGatePrompts.size())
+    refuse(fmt::format("has {} prompts, --full wants {}", file.continuations.size(),
+                       kGatePrompts.size()),
+           "write it again with all prompts");
+  if (!order.full && file.continuations.size() > kQuickPrompts)
+    file.continuations.resize(kQuickPrompts);
+  for (const Continuation& from : file.continuations)
+    if (from.generated.size() < order.gate.tokens &&
+        !engine.tokenizer().is_eos(from.generated.back()))
+      refuse(fmt::format("a continuation ends after {} tokens without an end-of-text token",
+                         from.generated.size()),
+             "write it again");
+  return file;
+}
+
+double lowest_cosine(const AllLogits& ours, const AllLogits& theirs, uint32_t count) {
+  double lowest = 1;
+  for (size_t i = 0; i < count; ++i) lowest = std::min(lowest, compare(ours[i], theirs[i]).cosine);
+  return lowest;
+}
+
+// Runs the prompts one after the other.
+class Verifier {
+ public:
+  Verifier(Engine& engine, const VerifyOrder& order, const Progress& progress)
+      : engine_(engine), order_(order), progress_(progress) {}
+
+  VerifyReport run() {
+    report_.gate = order_.gate;
+    report_.against = "the f32 reference";
+    std::vector<Continuation> prompts;
+    if (order_.against.empty()) {
+      prompts = own_prompts(order_, engine_);
+    } else {
+      Transcript file = read_transcript(order_, engine_);
+      report_.against = fmt::format("{} ({})", file.engine, order_.against);
+      prompts = std::move(file.continuations);
+    }
+    prompts_ = prompts.size();
+    for (Continuation& prompt : prompts) {
+      compare_one(std::move(prompt));
+      if (!report_.problem.empty()) break;
+    }
+    engine_.check_required(report_.receipt.phases);
+    return std::move(report_);
+  }
+
+ private:
+  // `other` has the prompt and, from a file, the other engine's continuation.
+  void compare_one(Continuation other) {
+    VerifiedPrompt result;
+    AllLogits our_logits, their_logits;
+    const bool uses_reference = order_.compares && order_.against.empty();
+    const GreedyRequest request{other.prompt, order_.gate.tokens,
+                                std::max(kWrittenCandidates, order_.gate.k)};
+    try {
+      result.ours = greedy(engine_.generator_from_nothing(), request, report_.receipt,
+                           uses_reference ? &our_logits : nullptr, progress_of_prompt());
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::device) throw;
+      report_.problem = error.what();
+      return;
+    }
+    result.ours.text = other.text;
+    if (uses_reference) {
+      const std::string text = other.text;
+      other = greedy_reference(engine_.model(), engine_.tokenizer(), request, &their_logits,
+                               progress_of_prompt());
+      other.text = text;
+    }
+    if (order_.compares) {
+      result.theirs = std::move(other);
+      result.gate = compare_greedy(result.ours, result.theirs, order_.gate);
+    }
+    if (uses_reference)
+      result.worst_cosine = lowest_cosine(our_logits, their_logits, result.gate.compared);
+    report_.prompts.push_back(std::move(result));
+  }
+
+  Progress progress_of_prompt() const {
+    return [this, number = report_.prompts.size() + 1](std::string_view what, uint64_t done,
+                                                       uint64_t total) {
+      if (progress_)
+        progress_(fmt::format("prompt {} of {}: {}", number, prompts_, what), done, total);
+    };
+  }
+
+  Engine& engine_;
+  const VerifyOrder& order_;
+  const Progress& progress_;
+  VerifyReport report_;
+  size_t prompts_ = 0;
+};
+
+}  // namespace
+
+VerifyReport run_gate(Engine& engine, const VerifyOrder& order, const Progress& progress) {
+  return Verifier(engine, order, progress).run();
+}
+
+Transcript own_transcript(const VerifyReport& report, const Engine& engine) {
+  Transcript file{
+      .engine = fmt::format("tyto {} on {}", TYTO_VERSION, device_names(report.receipt.devices)),
+      .model = describe(engine.model()).name,
+      .max_tokens = report.gate.tokens,
+      .k = std::max(kWrittenCandidates, report.gate.k)};
+  for (const VerifiedPrompt& prompt : report.prompts) file.continuations.push_back(prompt.ours);
+  return file;
 }
 
 }  // namespace tyto

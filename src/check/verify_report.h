@@ -1,4 +1,4 @@
-// What `tyto verify` found, as a table and as JSON.
+// The gate of `tyto verify`, and what it found as a table and as JSON.
 #pragma once
 
 #include <optional>
@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/progress.h"
 #include "check/diagnose.h"
+#include "check/transcript.h"
 #include "evidence/verified.h"
 #include "report/tables.h"
 #include "trace/receipt.h"
 
 namespace tyto {
 
+class Engine;
 class Tokenizer;
 
 struct VerifiedPrompt {
@@ -32,6 +35,17 @@ struct VerifyReport {
   Combination combination = {};
   bool remembered = false;
 };
+
+struct VerifyOrder {
+  GateOptions gate = {};
+  std::string against = {};  // another engine's transcript; empty: the f32 reference
+  bool compares = true;      // else only the device's own side is wanted
+  bool full = false;         // all prompts, not two
+  std::string prompt = {};   // beside the usual ones; empty: none
+};
+// All but combination and context, which are the caller's.
+VerifyReport run_gate(Engine& engine, const VerifyOrder& order, const Progress& progress);
+Transcript own_transcript(const VerifyReport& report, const Engine& engine);
 
 bool has_passed(const VerifyReport& report);
 Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer);

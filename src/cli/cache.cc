@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct AddFlags {
-  ModelFlags model;
-  std::string limit = "20G";
+  std::string model;
+  uint64_t limit = uint64_t{20} << 30;  // bytes
   unsigned threads = 0;
 };
 
@@ -110,7 +110,6 @@ void add_file(const MappedFile& source, const Model& model, const fs::path& fold
 }
 
 void add(const AddFlags& flags) {
-  const uint64_t limit = parse_size(flags.limit, "--limit");
   if (cpu::best_inner_loops().packed == nullptr)
     throw Error(ErrorCode::unsupported, "cache add",
                 "this processor uses weights as files have them");
@@ -125,7 +124,7 @@ void add(const AddFlags& flags) {
     throw Error(ErrorCode::input, folder.string(), "another `tyto cache add` is at work",
                 "wait for it to end, and try again");
   ThreadPool pool(flags.threads);
-  for (const MappedFile& file : model.files) add_file(file, model, folder, limit, pool);
+  for (const MappedFile& file : model.files) add_file(file, model, folder, flags.limit, pool);
 }
 
 std::string state_of(const cpu::KeptFile& file) {
@@ -179,7 +178,7 @@ void define_add(CommandLine& command) {
   AddFlags& flags = command.values<AddFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--limit", &flags.limit, "SIZE",
+      {"--limit", size_target(flags.limit), "SIZE",
        "limit the cache folder, such as 512M or 20G; the least recently used goes first",
        Rules{.shows_default = true}},
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",

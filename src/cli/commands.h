@@ -47,13 +47,9 @@ void define_manual(CommandLine& command);
 
 // `tyto chat`, which is also what `tyto run MODEL` becomes on a terminal: until the user leaves.
 // `flags` change with what the user sets.
-void talk(ChatCommandFlags& flags);
+void talk(const CommandLine& command, ChatCommandFlags& flags);
 
 // What `tyto doctor --json` says of this machine, for the server. Takes seconds and prints nothing.
 std::string doctor_json();
-
-// What `tyto plan --json` prints, for others to show: every way to run the model on every machine
-// that is modelled.
-std::string plan_json(const std::string& model);
 
 }  // namespace tyto

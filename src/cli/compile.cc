@@ -10,7 +10,6 @@
 #include "base/round_up.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/build_advice.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "device/npu/store/kernel_store.h"
@@ -18,6 +17,7 @@
 #include "llama/pipeline.h"
 #include "model/model.h"
 #include "model/stores/stores.h"
+#include "plan/build_advice.h"
 #include "shell/command_line.h"
 #include "shell/output.h"
 #include "shell/progress.h"
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 constexpr uint32_t kRowStep = 64;  // prefill kernels work on multiples of it
 
 struct CompileFlags {
-  ModelFlags model;
+  std::string model;
   std::string device = "vnpu";
   uint32_t prompt_rows = 2048;
   uint32_t context = 0;

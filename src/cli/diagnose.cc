@@ -3,10 +3,9 @@
 #include "base/error.h"
 #include "base/redaction.h"
 #include "base/spelling.h"
+#include "check/combination.h"
 #include "check/diagnose.h"
 #include "check/transcript.h"
-#include "cli/auto_device.h"
-#include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -27,7 +26,7 @@ constexpr double kFullPrecision = 0.999;
 constexpr double kQuantized = 0.99;  // q4nx and int8 weights
 
 struct DiagnoseFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   PromptFlags prompt;
   uint32_t tokens = 4;
   std::optional<double> tolerance;
@@ -37,7 +36,9 @@ struct DiagnoseFlags {
 };
 
 double tolerance_of(const DiagnoseFlags& flags) {
-  const bool is_quantized = flags.engine.setting("weights", "bf16") != "bf16";
+  const DeviceSettings& settings = flags.engine.options.settings;
+  const auto weights = settings.find("weights");
+  const bool is_quantized = weights != settings.end() && weights->second != "bf16";
   return flags.tolerance.value_or(is_quantized ? kQuantized : kFullPrecision);
 }
 
@@ -65,10 +66,10 @@ std::string run_device(Engine& engine, const ReferenceRecord& reference, Receipt
 
 Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRecord& reference) {
   const Model& model = engine.model();
-  const Combination combination = combination_of(engine, flags.engine);
+  const Combination combination = combination_of(engine, flags.engine.options, progress_bar());
   Diagnosis result;
   result.model = describe(model).name;
-  result.device = flags.engine.devices();
+  result.device = device_names(flags.engine.options);
   const std::vector<DeviceInfo> devices = engine.devices();
   result.is_virtual = std::ranges::any_of(devices, &DeviceInfo::is_virtual);
   result.settings =
@@ -93,10 +94,8 @@ void diagnose(const DiagnoseFlags& flags) {
   OutputFile json(flags.json.path(), kDiagnosisFile, flags.force);
   OutputFile page(flags.html, kDiagnosisPage, flags.force);
   DeviceRecord record;
-  EngineOptions options = engine_options(flags.engine);
+  EngineOptions options = flags.engine.options;
   options.pipeline.forward.observer = record.observer();
-  // A second try would hide what is looked for.
-  if (!flags.engine.on_device_error) options.pipeline.on_error = OnDeviceError::fail;
   Engine engine(options, progress_bar());
   note_idle_chat_flags(flags.prompt, engine);
   const std::vector<Token> prompt = model_prompt(flags.prompt, engine).tokens;
@@ -108,7 +107,8 @@ void diagnose(const DiagnoseFlags& flags) {
 
   Diagnosis diagnosis = facts_of(flags, engine, reference);
   diagnosis.executed = executed_line(receipt);
-  const auto why_not = why_not_executed(flags.engine.prefill(), flags.engine.decode(), receipt);
+  const auto why_not =
+      why_not_executed(flags.engine.options.prefill(), flags.engine.options.device, receipt);
   diagnosis.problem = !problem.empty() ? problem : why_not.value_or("");
   compare_records(record.dispatches(), reference, diagnosis);
 
@@ -131,6 +131,8 @@ void diagnose(const DiagnoseFlags& flags) {
 
 void define_diagnose(CommandLine& command) {
   DiagnoseFlags& flags = command.values<DiagnoseFlags>();
+  // A second try would hide what is looked for.
+  flags.engine.options.pipeline.on_error = OnDeviceError::fail;
   add_prompt_flags(command, flags.prompt);
   add_engine_flags(command, flags.engine);
   command.add({
@@ -156,12 +158,12 @@ void define_diagnose(CommandLine& command) {
                    "--fusion", "--weights", "--kv-type", "--threads", "--tolerance",
                    "--html",   "--json",    "--force"};
   command.run = [&command, &flags] {
-    settle_words(command, flags.prompt, flags.engine.model);
+    settle_words(command, flags.prompt, flags.engine.options.model);
     if (is_prompt_given(command))
       read_prompt(command, flags.prompt);
     else
       flags.prompt.prompt = kDefaultPrompt;
-    settle_device(flags.engine);
+    settle_engine(command, flags.engine);
     diagnose(flags);
   };
 }

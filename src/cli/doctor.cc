@@ -6,7 +6,6 @@
 #include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/provenance.h"
@@ -27,7 +26,7 @@ namespace {
 constexpr size_t kPipeWidth = 100;  // what it says is sent to others
 
 struct DoctorFlags {
-  ModelFlags model;
+  std::string model;
   JsonFlag json;
   std::string root = "/";
   std::string report;
@@ -42,7 +41,7 @@ CalibrationFacts look_at_calibration() try {
 }
 
 SystemFacts look_for(const DoctorFlags& flags) {
-  DoctorOptions options{.root = flags.root, .model = flags.model.model, .announce = announce};
+  DoctorOptions options{.root = flags.root, .model = flags.model, .announce = announce};
   if (flags.root == "/") options.calibration = look_at_calibration();
   return look(options);
 }
@@ -52,10 +51,10 @@ JsonValue short_run(const std::string& device, const std::string& model) {
   constexpr const char* kPrompt = "Tell me a story about a fox who finds a lamp.";
   constexpr uint32_t kTokens = 16;
   announce(fmt::format("running a few tokens on {}", device));
-  EngineFlags flags;
-  flags.model.model = model;
-  flags.device = device;
-  Engine engine(engine_options(flags));
+  EngineOptions options;
+  options.model = model;
+  options.device = device;
+  Engine engine(options);
   Sampler sampler({.temperature = 0});
   Request request;
   request.prompt = engine.tokenizer().encode(kPrompt);

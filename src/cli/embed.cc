@@ -1,6 +1,5 @@
 #include "base/error.h"
 #include "base/json_value.h"
-#include "cli/auto_device.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -14,15 +13,16 @@ namespace tyto {
 namespace {
 
 struct EmbedFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   std::string text, prompt;
   bool special = false;
 };
 
-void run_embed(EmbedFlags& flags, const std::string& text) {
+void run_embed(const CommandLine& command, EmbedFlags& flags, const std::string& text) {
   if (text.empty()) throw Error(ErrorCode::usage, "tyto embed", "the text is empty");
-  settle_device(flags.engine, {.prompt_tokens = about_tokens(text.size()), .generated_tokens = 0});
-  Engine engine(engine_options(flags.engine), progress_bar());
+  settle_engine(command, flags.engine,
+                {.prompt_tokens = about_tokens(text.size()), .generated_tokens = 0});
+  Engine engine(flags.engine.options, progress_bar());
   const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
   const Embedding embedding = embed(engine.generator(), tokens, progress_bar());
   engine.check_required(embedding.receipt.phases);
@@ -49,7 +49,7 @@ void define_embed(CommandLine& command) {
       "  tyto embed -m model.gguf 'A fox finds a lamp.' > fox.json";
   command.first = {"--model",   "--prompt",  "--special", "--device",
                    "--require", "--context", "--threads"};
-  command.run = [&command, &flags] { run_embed(flags, given_text(command, "--prompt")); };
+  command.run = [&command, &flags] { run_embed(command, flags, given_text(command, "--prompt")); };
 }
 
 }  // namespace tyto

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cli/auto_device.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/engine.h"
@@ -16,7 +15,7 @@ namespace tyto {
 namespace {
 
 struct EvalFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   std::string tokens;
   std::string prompt;
   bool special = false;
@@ -38,7 +37,7 @@ Token argmax(std::span<const float> logits) {
 
 void eval(const EvalFlags& flags) {
   AtomicFile file(flags.logits, replacing(flags.force));
-  Engine engine(engine_options(flags.engine), progress_bar());
+  Engine engine(flags.engine.options, progress_bar());
   const Config& config = engine.model().config;
   const std::vector<Token> tokens =
       flags.tokens.empty()
@@ -102,10 +101,10 @@ void define_eval(CommandLine& command) {
     if (!command.is_given("--ids") && !command.is_given("--prompt"))
       throw Error(ErrorCode::usage, "tyto eval", "nothing to evaluate",
                   "give --ids 1,2,3 or --prompt TEXT");
-    if (flags.reference && !flags.engine.require.empty())
-      throw Error(ErrorCode::require, "--require " + flags.engine.require,
+    if (flags.reference && !flags.engine.options.require.empty())
+      throw Error(ErrorCode::require, "--require " + flags.engine.options.require,
                   "the f32 reference is not a device", "leave out --reference");
-    settle_device(flags.engine);
+    settle_engine(command, flags.engine);
     eval(flags);
   };
 }

@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/spelling.h"
-#include "engine/engine.h"
-#include "model/stores/stores.h"
+#include "bench/bench_tests.h"
 #include "power/energy_meter.h"
-#include "shell/command_line.h"
+#include "program/stitch.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 #include "text/grammar/json_schema.h"
 #include "trace/receipt.h"
@@ -28,7 +28,9 @@ constexpr uint64_t kMaxGrammarBytes = 1 << 20;
 constexpr Range kShare{0, 1};
 constexpr Range kFromZero{0, std::numeric_limits<float>::max()};
 
-std::pair<Token, float> parse_bias(const std::string& text) {
+using Bias = std::pair<Token, float>;
+
+Bias parse_bias(const std::string& text, const std::string& flag) {
   const size_t equals = text.find('=');
   Token id = 0;
   float value = 0;
@@ -40,66 +42,112 @@ std::pair<Token, float> parse_bias(const std::string& text) {
   const bool good = equals != std::string::npos && middle + 1 < end &&
                     is_whole(std::from_chars(text.data(), middle, id), middle) &&
                     is_whole(std::from_chars(middle + 1, end, value), end);
-  if (!good) throw Error(ErrorCode::usage, "--logit-bias " + text, "expected ID=VALUE");
+  if (!good) throw Error(ErrorCode::usage, flag + " " + text, "expected ID=VALUE");
   return {id, value};
 }
 
-std::vector<Flag> placement_flags(EngineFlags& flags) {
+std::string_view name(OnDeviceError what) {
+  switch (what) {
+    case OnDeviceError::retry:
+      return "retry";
+    case OnDeviceError::cpu:
+      return "cpu";
+    case OnDeviceError::fail:
+      return "fail";
+  }
+  return "";
+}
+
+std::string_view name(DType type) {
+  return info(type).name;
+}
+
+// One of `values`, whose names are all that OneOf lets through.
+template <class T>
+Typed named(T& value, std::initializer_list<typename ValueIn<T>::Type> values) {
+  using Value = typename ValueIn<T>::Type;
+  const auto read = [all = std::vector(values)](const std::string& word, const std::string&) {
+    return *std::ranges::find(all, word, [](Value each) { return std::string(name(each)); });
+  };
+  return typed(value, read, [](Value each) { return std::string(name(each)); });
+}
+
+std::string bias_text(const Bias& bias) {
+  return fmt::format("{}={}", bias.first, bias.second);
+}
+
+std::vector<Flag> placement_flags(EngineChoice& choice) {
+  EngineOptions& options = choice.options;
+  PipelineOptions& pipeline = options.pipeline;
   return {
-      {"--device", &flags.device, "NAME", "device to run on; auto: the fastest",
+      {"--device", &options.device, "NAME", "device to run on; auto: the fastest",
        Rules{.shows_default = true}},
-      {"--prefill-device", &flags.prefill_device, "NAME",
+      {"--prefill-device", &options.prefill_device, "NAME",
        "run prompts on this device (default: --device)"},
-      {"--decode-device", &flags.decode_device, "NAME",
+      {"--decode-device", &choice.decode_device, "NAME",
        "generate tokens on this device (default: --device)"},
-      {"--min-n", &flags.min_n, "N",
+      {"--min-n", &pipeline.min_prompt, "N",
        "run prompts of fewer tokens on the decode device (default: 2)",
        Rules{.range = Range{2, 1 << 30}}},
-      {"--max-n", &flags.max_n, "N",
+      {"--max-n", &pipeline.max_prompt, "N",
        "run prompts of more tokens on the decode device (default: no limit)",
        Rules{.range = Range{2, 1 << 30}}},
-      {"--among", &flags.among, "NAME,...",
-       "devices that --device auto may choose (default: all that are not virtual)"},
-      {"--calibration", &flags.calibration, "FILE",
+      {"--among", &choice.automatic.among, "NAME,...",
+       "devices that --device auto may choose (default: all that are not virtual)",
+       Rules{.separator = ','}},
+      {"--calibration", &choice.automatic.calibration, "FILE",
        "measurements by `tyto bench --calibrate` for --device auto (default: the file in the cache "
        "folder)"},
-      {"--require", &flags.require, "NAME[:phase]",
+      {"--require", &options.require, "NAME[:phase]",
        "exit with code 3 unless this real device did the work; NAME:prefill and NAME:decode check "
        "one phase"},
-      {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
+      {"-t,--threads", &options.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
-      {"-c,--context", &flags.context, "N", "context length in tokens (default: the model's)",
-       Rules{.range = Range{1, 1 << 30}}},
-      {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
+      {"-c,--context", &pipeline.forward.context, "N",
+       "context length in tokens (default: the model's)", Rules{.range = Range{1, 1 << 30}}},
+      {"--fusion", fusion_target(pipeline.forward.fusion), OneOf{"op", "block", "token"},
        "how much one dispatch computes (default: the device's own, for most block)"},
-      {"--kv-type", &flags.kv_type, OneOf{"f16", "q8_0", "f32"},
-       "number type of the KV cache (default: f16)"},
-      {"--kv-memory", &flags.kv_memory, "SIZE",
+      {"--kv-type", named(pipeline.forward.kv_type, {DType::f16, DType::q8_0, DType::f32}),
+       OneOf{"f16", "q8_0", "f32"}, "number type of the KV cache (default: f16)"},
+      {"--kv-memory", size_target(pipeline.forward.kv_memory), "SIZE",
        "memory limit of KV caches, such as 512M or 4G (default: one context)"},
   };
 }
 
-// One row per setting of the device table, with the devices that have it; of the devices of one
-// kind.
-std::vector<Flag> setting_flags(EngineFlags& flags, std::string_view kind) {
+// A device's setting, which is there only while it has a value.
+Typed setting_target(DeviceSettings& settings, std::string_view setting) {
+  const std::string key(setting);
+  const auto read = [&settings, key](const std::vector<std::string>& words, const std::string&) {
+    settings.erase(key);
+    if (!words.empty()) settings[key] = words.front();
+  };
+  const auto words = [&settings, key]() -> std::vector<std::string> {
+    const auto found = settings.find(key);
+    if (found == settings.end()) return {};
+    return {found->second};
+  };
+  return {nullptr, false, read, words};
+}
+
+// A row per setting that the devices of one kind have, with the devices that have it.
+std::vector<Flag> setting_flags(DeviceSettings& settings, std::string_view kind) {
   std::vector<Flag> rows;
   for (const DeviceEntry& entry : device_table()) {
     if (entry.kind != kind) continue;
     for (const DeviceSetting& setting : entry.settings()) {
-      const std::string name = "--" + std::string(setting.name);
-      const auto known = std::find_if(rows.begin(), rows.end(),
-                                      [&](const Flag& flag) { return flag.name() == name; });
+      const std::string flag = "--" + std::string(setting.name);
+      const auto known = std::ranges::find(rows, flag, &Flag::names);
       if (known != rows.end()) {
         known->rules.devices.emplace_back(entry.name);
         continue;
       }
-      std::optional<std::string>* target = &flags.settings[std::string(setting.name)];
+      const Typed target = setting_target(settings, setting.name);
       const std::string meaning(setting.meaning);
       const Rules rules{.devices = {std::string(entry.name)}};
       if (setting.choices.empty())
-        rows.emplace_back(name, target, std::string(setting.value), meaning, rules);
+        rows.emplace_back(flag, target, std::string(setting.value), meaning, rules);
       else
-        rows.emplace_back(name, target,
+        rows.emplace_back(flag, target,
                           OneOf({setting.choices.begin(), setting.choices.end()}, Letters::exact),
                           meaning, rules);
     }
@@ -117,171 +165,141 @@ std::vector<std::string_view> device_kinds() {
 }
 
 // What happens when a device fails that is not the host's.
-Flag error_flag(EngineFlags& flags) {
+Flag error_flag(OnDeviceError& on_error) {
   std::vector<std::string> others;
   for (const DeviceEntry& entry : device_table())
     if (!entry.is_host) others.emplace_back(entry.name);
-  return {"--on-device-error", &flags.on_device_error, OneOf{"retry", "cpu", "fail"},
-          "after a failed dispatch: retry it once, go on on the cpu, or stop (default: retry)",
+  return {"--on-device-error",
+          named(on_error, {OnDeviceError::retry, OnDeviceError::cpu, OnDeviceError::fail}),
+          OneOf{"retry", "cpu", "fail"},
+          fmt::format("after a failed dispatch: retry it once, go on on the cpu, or stop (default: "
+                      "{})",
+                      name(on_error)),
           Rules{.alias = "--on-npu-error", .devices = others}};
 }
 
-// A control that would do nothing is an error, not a hope.
-void check_device_flags(const EngineFlags& flags) {
-  EngineFlags looked_at = flags;
-  for (const Flag& flag : device_flags(looked_at))
-    if (is_set(flag.target) && !is_heeded(flag, flags.prefill()) &&
-        !is_heeded(flag, flags.decode()))
-      throw Error(
-          ErrorCode::usage, flag.name(),
-          fmt::format("has no effect with --device {}", flags.devices()),
-          fmt::format("it is for --device {}", fmt::join(flag.rules.devices, " and --device ")));
+// The host takes part whatever the device is.
+bool applies_to(const Flag& flag, const std::string& device) {
+  return std::ranges::any_of(flag.rules.devices, [&](const std::string& each) {
+    return each == device || device_entry(each).is_host;
+  });
 }
 
-void check_prompt_range(const EngineFlags& flags) {
-  if (!flags.min_n && !flags.max_n) return;
-  if (flags.prefill() == flags.decode())
-    throw Error(ErrorCode::usage, flags.min_n ? "--min-n" : "--max-n",
-                fmt::format("has no effect while prompts and tokens both go to {}", flags.decode()),
+// A control that would do nothing is an error, not a hope.
+void refuse_idle_device_flags(const CommandLine& command, const std::vector<std::string>& devices,
+                              bool is_auto) {
+  for (const Flag& flag : command.flags) {
+    const auto applies = [&](const std::string& device) { return applies_to(flag, device); };
+    if (!flag.given || flag.rules.devices.empty() || std::ranges::any_of(devices, applies))
+      continue;
+    if (is_auto)
+      throw Error(ErrorCode::usage, flag.name(),
+                  fmt::format("has no effect on {}, which --device auto chooses from",
+                              joined(devices, " and ")),
+                  fmt::format("it is for {}; see --among", joined(flag.rules.devices, " and ")));
+    throw Error(ErrorCode::usage, flag.name(),
+                fmt::format("has no effect with --device {}", joined(devices, "/")),
+                fmt::format("it is for --device {}", joined(flag.rules.devices, " and --device ")));
+  }
+}
+
+void check_prompt_range(const CommandLine& command, const EngineOptions& options) {
+  const bool has_least = command.is_given("--min-n"), has_most = command.is_given("--max-n");
+  if (!has_least && !has_most) return;
+  if (options.prefill() == options.device)
+    throw Error(ErrorCode::usage, has_least ? "--min-n" : "--max-n",
+                fmt::format("has no effect while prompts and tokens both go to {}", options.device),
                 "choose two with --prefill-device and --decode-device");
-  if (flags.min_n && flags.max_n && *flags.min_n > *flags.max_n)
-    throw Error(ErrorCode::usage, fmt::format("--min-n {} --max-n {}", *flags.min_n, *flags.max_n),
+  const uint32_t least = options.pipeline.min_prompt, most = options.pipeline.max_prompt;
+  if (has_least && has_most && least > most)
+    throw Error(ErrorCode::usage, fmt::format("--min-n {} --max-n {}", least, most),
                 "leave no prompt to the prefill device", "give a --max-n that is not less");
 }
 
-OnDeviceError on_error(const EngineFlags& flags) {
-  const std::string name = flags.on_device_error.value_or("retry");
-  if (name == "cpu") return OnDeviceError::cpu;
-  return name == "fail" ? OnDeviceError::fail : OnDeviceError::retry;
+// --device auto chooses both sides, and from which length on a prompt is worth another device.
+void refuse_named_sides(const CommandLine& command) {
+  for (const char* flag : {"--prefill-device", "--decode-device", "--min-n", "--max-n"})
+    if (command.is_given(flag))
+      throw Error(ErrorCode::usage, flag, "is chosen by --device auto", "leave one of the two out");
+}
+
+void choose_device(const CommandLine& command, EngineChoice& choice, const Workload& expected) {
+  refuse_named_sides(command);
+  refuse_doubles(choice.automatic.among, "--among");
+  const std::vector<std::string> names = devices_to_choose_from(choice.automatic.among);
+  refuse_idle_device_flags(command, names, true);
+  for (const std::string& reason : choose_device(choice.options, choice.automatic, names, expected,
+                                                 [](const std::string& what) { announce(what); }))
+    note("auto · " + reason);
+}
+
+void name_sides(EngineOptions& options, const std::string& decode_device) {
+  options.prefill_device = options.prefill();
+  if (!decode_device.empty()) options.device = decode_device;
 }
 
 }  // namespace
 
-uint64_t parse_size(const std::string& text, const std::string& flag) {
-  uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  const std::string unit(rest, end);
-  const unsigned shift = unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : 0;
-  const bool is_known = unit.empty() || shift > 0;
-  if (error != std::errc() || !is_known || value == 0 || value > (UINT64_MAX >> 1 >> shift))
-    throw Error(ErrorCode::usage, flag + " " + text, "expected a size like 512M or 4G");
-  return value << shift;
-}
-
-void add_model_flag(CommandLine& command, ModelFlags& flags) {
-  command.add({{"-m,--model", &flags.model, "MODEL",
+void add_model_flag(CommandLine& command, std::string& model) {
+  command.add({{"-m,--model", &model, "MODEL",
                 "GGUF file, folder or name from `tyto models` (default: the shipped model)"}});
 }
 
-Flag adapter_flag(ModelFlags& flags) {
-  return {"--lora", &flags.adapters, "FILE[=SCALE]",
+Typed fusion_target(std::optional<Fusion>& fusion) {
+  return named(fusion, {Fusion::op, Fusion::block, Fusion::token});
+}
+
+Flag adapter_flag(std::vector<AdapterChoice>& adapters) {
+  const auto read = [](const std::string& word, const std::string&) { return parse_adapter(word); };
+  return {"--lora", typed(adapters, read, adapter_text), "FILE[=SCALE]",
           "LoRA adapter, a GGUF file or PEFT folder; repeatable"};
 }
 
-std::vector<AdapterChoice> adapters_of(const ModelFlags& flags) {
-  std::vector<AdapterChoice> choices;
-  for (const std::string& each : flags.adapters) choices.push_back(parse_adapter(each));
-  return choices;
-}
-
-std::string model_or_shipped(const ModelFlags& flags) {
-  return model_or_shipped(flags.model);
-}
-
-void add_engine_flags(CommandLine& command, EngineFlags& flags) {
-  add_model_flag(command, flags.model);
-  command.add({adapter_flag(flags.model)});
-  std::vector<Flag> rows = placement_flags(flags);
-  const auto threads = std::find_if(rows.begin(), rows.end(),
-                                    [](const Flag& flag) { return flag.name() == "--threads"; });
+void add_engine_flags(CommandLine& command, EngineChoice& choice) {
+  EngineOptions& options = choice.options;
+  add_model_flag(command, options.model);
+  command.add({adapter_flag(options.adapters)});
+  std::vector<Flag> rows = placement_flags(choice);
+  const auto threads = std::ranges::find(rows, "-t,--threads", &Flag::names);
   const std::vector<std::string_view> kinds = device_kinds();
-  std::vector<Flag> hosts = setting_flags(flags, kinds.front());
+  std::vector<Flag> hosts = setting_flags(options.settings, kinds.front());
   rows.insert(threads + 1, hosts.begin(), hosts.end());
-  rows.push_back(error_flag(flags));
+  rows.push_back(error_flag(options.pipeline.on_error));
   command.add("Device", rows);
   for (const std::string_view kind : std::span(kinds).subspan(1))
-    command.add(std::string(kind), setting_flags(flags, kind));
+    command.add(std::string(kind), setting_flags(options.settings, kind));
 }
 
-std::string EngineFlags::setting(const std::string& name, const std::string& otherwise) const {
-  const auto found = settings.find(name);
-  return found == settings.end() ? otherwise : found->second.value_or(otherwise);
+void check_engine_flags(const CommandLine& command, std::span<const EngineOptions> all) {
+  std::vector<std::string> devices;
+  for (const EngineOptions& options : all)
+    for (const std::string& device : {options.prefill(), options.device}) {
+      device_entry(device);
+      if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
+    }
+  check_required_device(all.front().require);
+  refuse_idle_device_flags(command, devices, false);
+  for (const EngineOptions& options : all) check_prompt_range(command, options);
 }
 
-std::string EngineFlags::devices() const {
-  return prefill() == decode() ? decode() : prefill() + "/" + decode();
-}
-
-std::vector<Flag> device_flags(EngineFlags& flags) {
-  std::vector<Flag> rows = {error_flag(flags)};
-  for (const std::string_view kind : device_kinds())
-    for (Flag& flag : setting_flags(flags, kind)) rows.push_back(std::move(flag));
-  return rows;
-}
-
-// The host takes part whatever the device is.
-bool is_heeded(const Flag& flag, const std::string& device) {
-  const std::vector<std::string>& devices = flag.rules.devices;
-  return std::any_of(devices.begin(), devices.end(), [&](const std::string& heeding) {
-    return heeding == device || device_entry(heeding).is_host;
-  });
-}
-
-EngineFlags without_idle_flags(EngineFlags flags, const std::vector<std::string>& devices) {
-  for (const Flag& flag : device_flags(flags)) {
-    const auto heeds = [&](const std::string& each) { return is_heeded(flag, each); };
-    if (!heeds(flags.prefill()) && !heeds(flags.decode()) &&
-        std::any_of(devices.begin(), devices.end(), heeds))
-      unset(flag.target);
-  }
-  return flags;
-}
-
-EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
-                      EngineFlags flags) {
-  flags.device = device;
-  return without_idle_flags(std::move(flags), devices);
-}
-
-// An unknown device is bad usage; one that this run does not use is --require's own failure.
-void check_required_device(const std::string& require) {
-  if (require.empty()) return;
-  const std::string name = parse_requirement(require).device;
-  const auto& devices = device_table();
-  if (std::any_of(devices.begin(), devices.end(),
-                  [&](const DeviceEntry& entry) { return entry.name == name; }))
-    return;
-  throw Error(ErrorCode::usage, "--require " + require, "no such device",
-              "devices in this build: " + joined(devices, ", ", [](const DeviceEntry& entry) {
-                return std::string(entry.name);
-              }));
-}
-
-EngineOptions engine_options(const EngineFlags& flags) {
-  for (const std::string& name : {flags.prefill(), flags.decode()}) device_entry(name);
-  check_required_device(flags.require);
-  check_device_flags(flags);
-  check_prompt_range(flags);
-  EngineOptions options;
-  options.model = model_or_shipped(flags.model);
-  options.adapters = adapters_of(flags.model);
-  options.device = flags.decode();
-  options.prefill_device = flags.prefill();
-  options.device_choice = flags.device_choice;
-  options.require = flags.require;
-  options.threads = flags.threads;
-  options.pipeline.forward.context = flags.context;
-  if (flags.fusion) options.pipeline.forward.fusion = fusion_from_name(*flags.fusion);
-  if (flags.kv_type) options.pipeline.forward.kv_type = *dtype_from_name(*flags.kv_type);
-  options.pipeline.on_error = on_error(flags);
-  options.pipeline.min_prompt = flags.min_n.value_or(options.pipeline.min_prompt);
-  options.pipeline.max_prompt = flags.max_n.value_or(options.pipeline.max_prompt);
-  if (flags.kv_memory)
-    options.pipeline.forward.kv_memory = parse_size(*flags.kv_memory, "--kv-memory");
-  for (const auto& [name, value] : flags.settings)
-    if (value) options.settings.emplace(name, *value);
+EngineOptions options_on(const std::string& device, const std::vector<std::string>& devices,
+                         const EngineChoice& choice) {
+  EngineOptions options = choice.options;
+  options.device = device;
+  name_sides(options, choice.decode_device);
+  drop_idle_settings(options, devices);
   return options;
+}
+
+void settle_engine(const CommandLine& command, EngineChoice& choice, Workload expected) {
+  EngineOptions& options = choice.options;
+  if (options.device == kAutoDevice) return choose_device(command, choice, expected);
+  for (const char* flag : {"--among", "--calibration"})
+    if (command.is_given(flag))
+      throw Error(ErrorCode::usage, flag, "has no effect with --device " + options.device,
+                  "it is for --device auto");
+  name_sides(options, choice.decode_device);
+  check_engine_flags(command, {&options, 1});
 }
 
 void add_energy_flag(CommandLine& command, bool& energy) {
@@ -300,12 +318,12 @@ void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
       {"-n,--tokens", &flags.max_tokens, "N",
        "stop after N tokens; -1: when the answer ends or the context is full",
        Rules{.range = Range{1, 1 << 30}, .is_unlimited_at_minus_1 = true, .shows_default = true}},
-      {"--temp", &flags.temperature, "X",
+      {"--temp", &flags.given.temperature, "X",
        "temperature; 0: always the likeliest token (default: the model's, else 0.8)",
        Rules{.range = kFromZero}},
-      {"--top-k", &flags.top_k, "K",
+      {"--top-k", &flags.given.top_k, "K",
        "sample from the K likeliest tokens; 0: from all (default: the model's, else 40)"},
-      {"--top-p", &flags.top_p, "P",
+      {"--top-p", &flags.given.top_p, "P",
        "sample from the likeliest tokens whose probabilities add up to P (default: the model's, "
        "else 0.95)",
        Rules{.range = kShare}},
@@ -319,7 +337,8 @@ void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
        "subtract X once from the logits of recent tokens", shown},
       {"--penalty-window", &others.penalty_window, "N",
        "number of recent tokens that penalties apply to", shown},
-      {"--logit-bias", &flags.logit_bias, "ID=VALUE", "add VALUE to a token's logit; repeatable"},
+      {"--logit-bias", typed(others.logit_bias, parse_bias, bias_text), "ID=VALUE",
+       "add VALUE to a token's logit; repeatable"},
       {"--seed", &flags.seed, "N", "same seed, same answer (default: random; -v shows it)"},
       {"--stop", &flags.stop, "TEXT", "stop when the answer contains TEXT; repeatable"},
       {"--ignore-eos", &flags.ignore_eos, "do not stop when the model ends its answer"},
@@ -329,30 +348,34 @@ void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
 
 SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
   SamplerOptions options = sampling_for(model, flags.others);
-  options.temperature = flags.temperature.value_or(options.temperature);
-  options.top_k = flags.top_k.value_or(options.top_k);
-  options.top_p = flags.top_p.value_or(options.top_p);
+  options.temperature = flags.given.temperature.value_or(options.temperature);
+  options.top_k = flags.given.top_k.value_or(options.top_k);
+  options.top_p = flags.given.top_p.value_or(options.top_p);
   options.seed = flags.seed ? *flags.seed : std::random_device()();
-  for (const std::string& bias : flags.logit_bias) options.logit_bias.push_back(parse_bias(bias));
   check(options, model.config.vocab);
   return options;
 }
 
-void add_grammar_flags(CommandLine& command, GrammarFlags& flags) {
-  command.add("Sampling",
-              {{"--grammar", &flags.grammar, "FILE", "force the answer to match this GBNF grammar",
-                Rules{.excludes = {"--json-schema", "--ignore-eos"}}},
-               {"--json-schema", &flags.json_schema, "FILE",
-                "force the answer to be JSON that matches this schema",
-                Rules{.excludes = {"--ignore-eos"}}}});
-}
-
-std::shared_ptr<const Grammar> read_grammar(const GrammarFlags& flags) {
-  if (!flags.grammar.empty())
-    return std::make_shared<const Grammar>(read_text_file(flags.grammar, kMaxGrammarBytes));
-  if (flags.json_schema.empty()) return nullptr;
-  return std::make_shared<const Grammar>(
-      grammar_from_json_schema(Json::parse_file(flags.json_schema, kMaxGrammarBytes)));
+void add_grammar_flags(CommandLine& command, std::shared_ptr<const Grammar>& grammar) {
+  using Words = std::vector<std::string>;
+  const auto target = [&](Grammar (*read)(const std::string& file)) -> Typed {
+    return {&grammar, false,
+            [&grammar, read](const Words& words, const std::string&) {
+              grammar = words.empty() ? nullptr : std::make_shared<const Grammar>(read(words[0]));
+            },
+            [] { return Words(); }};
+  };
+  const Typed gbnf = target(
+      [](const std::string& file) { return Grammar(read_text_file(file, kMaxGrammarBytes)); });
+  const Typed schema = target([](const std::string& file) {
+    return Grammar(grammar_from_json_schema(Json::parse_file(file, kMaxGrammarBytes)));
+  });
+  command.add(
+      "Sampling",
+      {{"--grammar", gbnf, "FILE", "force the answer to match this GBNF grammar",
+        Rules{.excludes = {"--json-schema", "--ignore-eos"}}},
+       {"--json-schema", schema, "FILE", "force the answer to be JSON that matches this schema",
+        Rules{.excludes = {"--ignore-eos"}}}});
 }
 
 void add_chat_flags(CommandLine& command, ChatFlags& flags) {
@@ -402,9 +425,12 @@ std::string text_from(const std::string& file, uint64_t most_bytes) {
 }
 
 void add_speculation_flags(CommandLine& command, SpeculationFlags& flags) {
+  const Typed lookup = typed(
+      flags.looks_up, [](const std::string& word, const std::string&) { return word == "lookup"; },
+      [](bool looks_up) { return std::string(looks_up ? "lookup" : "off"); });
   command.add(
       "Speculation",
-      {{"--speculate", &flags.speculate, OneOf{"lookup", "off"},
+      {{"--speculate", lookup, OneOf{"lookup", "off"},
         "draft tokens by looking up earlier occurrences of the last words; answers stay "
         "the same",
         Rules{.shows_default = true, .excludes = {"--draft"}}},
@@ -416,12 +442,12 @@ void add_speculation_flags(CommandLine& command, SpeculationFlags& flags) {
 }
 
 OpenSpeculation::OpenSpeculation(const SpeculationFlags& flags, const Engine& engine,
-                                 const EngineFlags& engine_flags) {
+                                 const EngineOptions& options) {
   if (!flags.draft.empty()) {
-    draft_ = open_draft(flags.draft, engine, engine_options(engine_flags), progress_bar());
+    draft_ = open_draft(flags.draft, engine, options, progress_bar());
     speculator_ = std::make_unique<Speculator>(
         flags.draft, [draft = draft_.get()] { return model_drafter(*draft); }, flags.draft_max);
-  } else if (flags.speculate == "lookup") {
+  } else if (flags.looks_up) {
     speculator_ = std::make_unique<Speculator>("lookup", lookup_drafter, flags.draft_max);
   }
 }

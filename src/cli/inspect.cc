@@ -117,7 +117,8 @@ bool has_chat_template(const Vocabulary& vocabulary) {
 }
 
 struct InspectFlags {
-  ModelFlags model;
+  std::string model;
+  std::vector<AdapterChoice> adapters;
   uint32_t context = 0;
   bool tensors = false;
   JsonFlag json;
@@ -299,7 +300,7 @@ Model opened(const InspectFlags& flags) {
   const std::filesystem::path path = find_model(model_or_shipped(flags.model));
   try {
     Model model = open_for_inspection(path);
-    add_adapters(adapters_of(flags.model), model);
+    add_adapters(flags.adapters, model);
     return model;
   } catch (Error& error) {
     if (error.code == ErrorCode::unsupported)
@@ -328,7 +329,7 @@ void define_inspect(CommandLine& command) {
   command.add({
       {"-c,--context", &flags.context, "N",
        "count the KV cache for this context length (default: the model's)"},
-      adapter_flag(flags.model),
+      adapter_flag(flags.adapters),
       {"--tensors", &flags.tensors, "list every tensor"},
   });
   add_json_flag(command, flags.json);

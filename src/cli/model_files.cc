@@ -17,7 +17,7 @@ namespace tyto {
 namespace {
 
 struct QuantizeFlags {
-  ModelFlags model;
+  std::string model;
   std::string type;
   std::string importance;
   std::string out;

@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_value.h"
 #include "base/spelling.h"
-#include "cli/auto_device.h"
+#include "check/perplexity.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -28,7 +27,7 @@ constexpr uint32_t kLeastLlamaCppWindow = 4;
 constexpr uint64_t kFewTokens = 500;  // scored; with fewer the standard error says little
 
 struct PerplexityFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   std::string file;
   std::optional<uint32_t> window;
   std::optional<uint32_t> stride;
@@ -36,97 +35,18 @@ struct PerplexityFlags {
   JsonFlag json;
 };
 
-// -log p(token), with the normaliser in double.
-double surprise(std::span<const float> logits, Token token) {
-  const float largest = *std::max_element(logits.begin(), logits.end());
-  double total = 0;
-  for (float logit : logits) total += std::exp(static_cast<double>(logit) - largest);
-  return std::log(total) + largest - logits[static_cast<size_t>(token)];
-}
-
-struct Score {
-  uint64_t tokens = 0;
-  double sum = 0;
-  double squares = 0;
-  void add(double value) {
-    ++tokens;
-    sum += value;
-    squares += value * value;
-  }
-};
-
-// Tokens that are run together, and from which on they are scored.
-struct Window {
-  size_t begin;
-  size_t end;
-  size_t scored_from;
-};
-
-// Windows overlap: every token but the first, which has nothing before it, is predicted once, from
-// at least size - stride tokens before it where the text has them.
-std::vector<Window> overlapping_windows(size_t tokens, size_t size, size_t stride) {
-  std::vector<Window> windows;
-  size_t scored_to = 1;
-  for (size_t begin = 0; scored_to < tokens; begin += stride) {
-    windows.push_back({begin, std::min(begin + size, tokens), scored_to});
-    scored_to = windows.back().end;
-  }
-  return windows;
-}
-
-// As llama-perplexity cuts: windows follow each other, the predictions of the first half of each
-// and the tokens after the last whole one do not count.
-std::vector<Window> llama_cpp_windows(size_t tokens, size_t size) {
-  std::vector<Window> windows;
-  for (size_t begin = 0; begin + size <= tokens; begin += size)
-    windows.push_back({begin, begin + size, begin + size / 2 + 1});
-  return windows;
-}
-
-// What is scored, and how.
-struct Task {
-  std::vector<Token> tokens;
-  std::vector<Window> windows;
-  std::optional<Token> first;  // stands in the place of every window's first token
-  std::string cut;             // the windows in words
-};
-
-Score score(const Generator& with, const Task& task, Receipt& receipt) {
-  Score result;
-  const Progress bar = progress_bar();
-  uint64_t total = 0, done = 0;
-  for (const Window& window : task.windows) total += window.end - window.begin;
-  const auto show = [&](std::string_view, uint64_t of_window, uint64_t) {
-    if (bar) bar("perplexity", done + of_window, total);
-  };
-  show("", 0, 0);
-  for (const Window& window : task.windows) {
-    std::vector<Token> tokens(task.tokens.begin() + static_cast<ptrdiff_t>(window.begin),
-                              task.tokens.begin() + static_cast<ptrdiff_t>(window.end));
-    if (task.first) tokens.front() = *task.first;
-    const auto add_surprise = [&](uint32_t position, std::span<const float> logits) {
-      const size_t next = window.begin + position + 1;
-      if (next >= window.scored_from && next < window.end)
-        result.add(surprise(logits, task.tokens[next]));
-    };
-    add(receipt, read_logits(with, tokens, add_surprise, show));
-    done += tokens.size();
-  }
-  return result;
-}
-
 uint32_t window_of(const PerplexityFlags& flags, Engine& engine, uint32_t usual) {
   return flags.window.value_or(std::min(usual, engine.pipeline().context()));
 }
 
-Task own_task(const PerplexityFlags& flags, Engine& engine) {
+PerplexityTask own_task(const PerplexityFlags& flags, Engine& engine) {
   const uint32_t window = window_of(flags, engine, kUsualWindow);
   const uint32_t stride = flags.stride.value_or(std::max(1u, window / 2));
   if (stride > window)
     throw Error(ErrorCode::usage, fmt::format("--stride {}", stride),
                 fmt::format("is more than the window of {} tokens", window),
                 "give a smaller stride, or a larger window with -c");
-  Task task;
+  PerplexityTask task;
   task.tokens =
       engine.tokenizer().encode(as_text(text_from(flags.file, kMaxTextBytes), flags.file));
   if (task.tokens.size() < 3)
@@ -138,7 +58,7 @@ Task own_task(const PerplexityFlags& flags, Engine& engine) {
 
 // Text and tokens as llama-perplexity -f has them: without the last line's end, and with the
 // beginning-of-text token at the head of every window where the model wants one.
-Task llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
+PerplexityTask llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
   const uint32_t window = window_of(flags, engine, kLlamaCppWindow);
   if (window < kLeastLlamaCppWindow)
     throw Error(ErrorCode::usage, fmt::format("-c {}", window),
@@ -146,7 +66,7 @@ Task llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
                 fmt::format("give at least {}", kLeastLlamaCppWindow));
   std::string text = as_text(text_from(flags.file, kMaxTextBytes), flags.file);
   if (text.ends_with('\n')) text.pop_back();
-  Task task;
+  PerplexityTask task;
   task.tokens = engine.tokenizer().encode(text, {.add_eos = false});
   if (task.tokens.size() < 2 * size_t{window})
     throw Error(
@@ -161,18 +81,17 @@ Task llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
 }
 
 void perplexity(const PerplexityFlags& flags) {
-  EngineOptions options = engine_options(flags.engine);
+  EngineOptions options = flags.engine.options;
   options.pipeline.forward.context = flags.window.value_or(0);
   Engine engine(options, progress_bar());
-  const Task task = flags.like.empty() ? own_task(flags, engine) : llama_cpp_task(flags, engine);
+  const PerplexityTask task =
+      flags.like.empty() ? own_task(flags, engine) : llama_cpp_task(flags, engine);
   Receipt receipt;
-  const Score result = score(engine.generator_from_nothing(), task, receipt);
+  const PerplexityScore result =
+      score(engine.generator_from_nothing(), task, receipt, progress_bar());
   engine.check_required(receipt.phases);
-  const auto count = static_cast<double>(result.tokens);
-  const double mean = result.sum / count;
-  const double variance = std::max(0.0, result.squares / count - mean * mean);
-  const double value = std::exp(mean);
-  const double error = value * std::sqrt(variance / std::max(1.0, count - 1));
+  const double mean = result.mean(), value = result.perplexity();
+  const double error = result.standard_error();
   const JsonValue json = {{"perplexity", value},
                           {"standard_error", error},
                           {"nll_per_token", mean},
@@ -220,8 +139,8 @@ void define_perplexity(CommandLine& command) {
       "  tyto perplexity -m model.gguf -f text.txt --like llama.cpp";
   command.first = {"--model",  "--file",    "--context", "--stride",  "--like",
                    "--device", "--require", "--threads", "--kv-type", "--lora"};
-  command.run = [&flags] {
-    settle_device(flags.engine);
+  command.run = [&command, &flags] {
+    settle_engine(command, flags.engine);
     perplexity(flags);
   };
 }

@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "base/error.h"
-#include "cli/auto_device.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/engine.h"
@@ -22,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct PowerFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   std::vector<std::string> command;
   uint32_t prompt = 512;
   uint32_t generate = 128;
@@ -55,7 +54,7 @@ PowerLoad pipeline_load(Engine& engine, Sequence& sequence, const PowerFlags& fl
 }
 
 std::vector<MeasuredLoad> measure_model(const PowerFlags& flags, EnergyMeter& meter) {
-  Engine engine(engine_options(flags.engine), progress_bar());
+  Engine engine(flags.engine.options, progress_bar());
   for (const DeviceInfo& device : engine.devices())
     if (device.is_virtual)
       throw Error(ErrorCode::usage, "--device " + device.name,
@@ -150,7 +149,7 @@ void define_power(CommandLine& command) {
     if (command.is_given("--root"))
       flags.sources = {.root = flags.root, .nvml = ""};  // which is a library of this machine
     if (flags.command.empty())
-      settle_device(flags.engine,
+      settle_engine(command, flags.engine,
                     {.prompt_tokens = flags.prompt, .generated_tokens = flags.generate});
     power(flags);
   };

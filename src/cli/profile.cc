@@ -6,7 +6,6 @@
 #include "base/redaction.h"
 #include "base/utf8.h"
 #include "cli/answer_text.h"
-#include "cli/auto_device.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -29,7 +28,7 @@ namespace {
 constexpr uint64_t kMaxProfileBytes = uint64_t{1} << 30;
 
 struct ProfileFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   SamplingFlags sampling;
   SpeculationFlags speculation;
   PromptFlags prompt;
@@ -79,8 +78,8 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
 }
 
 Profile record_prompt(const ProfileFlags& flags) {
-  Engine engine(engine_options(flags.engine), progress_bar());
-  const OpenSpeculation speculation(flags.speculation, engine, flags.engine);
+  Engine engine(flags.engine.options, progress_bar());
+  const OpenSpeculation speculation(flags.speculation, engine, flags.engine.options);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   announce("measuring the cpu");
   Profile profile = profile_of(engine, sampling, PeakSource::measured);
@@ -104,7 +103,7 @@ Profile record_prompt(const ProfileFlags& flags) {
 }
 
 Profile record_sweep(const ProfileFlags& flags) {
-  Engine engine(engine_options(flags.engine), progress_bar());
+  Engine engine(flags.engine.options, progress_bar());
   announce("measuring the cpu");
   Profile profile = profile_of(engine, {.temperature = 0}, PeakSource::measured);
   for (const uint32_t length : flags.sweep) {
@@ -190,13 +189,15 @@ void profile_command(const CommandLine& command, ProfileFlags& flags) {
   if (!flags.from.empty()) {
     profile = read_profile(flags.from);
   } else if (!flags.sweep.empty()) {
-    settle_device(flags.engine, {.prompt_tokens = *std::ranges::max_element(flags.sweep),
-                                 .generated_tokens = flags.sampling.max_tokens});
+    settle_engine(command, flags.engine,
+                  {.prompt_tokens = *std::ranges::max_element(flags.sweep),
+                   .generated_tokens = flags.sampling.max_tokens});
     profile = record_sweep(flags);
   } else {
     read_prompt(command, flags.prompt);
-    settle_device(flags.engine, {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
-                                 .generated_tokens = flags.sampling.max_tokens});
+    settle_engine(command, flags.engine,
+                  {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
+                   .generated_tokens = flags.sampling.max_tokens});
     profile = record_prompt(flags);
   }
   profile.facts.origin.key = key.get();
@@ -237,7 +238,7 @@ void define_profile(CommandLine& command) {
                    "--device", "--threads", "--context",  "--fusion", "--repetitions", "--sweep",
                    "--html",   "--json",    "--perfetto", "--diff",   "--force"};
   command.run = [&command, &flags] {
-    settle_words(command, flags.prompt, flags.engine.model);
+    settle_words(command, flags.prompt, flags.engine.options.model);
     check_flags(command, flags);
     profile_command(command, flags);
   };

@@ -278,7 +278,7 @@ WordMeaning meaning_of(const GivenWords& given,
   return meaning;
 }
 
-void settle_words(CommandLine& command, PromptFlags& prompt, ModelFlags& model) {
+void settle_words(CommandLine& command, PromptFlags& prompt, std::string& model) {
   GivenWords given{.command = "tyto " + command.name,
                    .words = prompt.words,
                    .has_model = command.is_given("--model")};
@@ -288,7 +288,7 @@ void settle_words(CommandLine& command, PromptFlags& prompt, ModelFlags& model) 
   if (!meaning.model.empty()) {
     check_model(given, meaning);
     note_whole_name(meaning.model);
-    model.model = meaning.model;
+    model = meaning.model;
     command.flag("--model").given = true;
   }
   prompt.text = meaning.prompt.value_or("");

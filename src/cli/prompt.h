@@ -15,7 +15,6 @@ class ChatTemplate;
 class Engine;
 class Tokenizer;
 struct CommandLine;
-struct ModelFlags;
 
 struct PromptFlags {
   std::vector<std::string> words;  // the arguments; meaning_of() says what they mean
@@ -85,7 +84,7 @@ bool can_only_be_a_model(const std::string& word);
 
 // Puts the words where they belong: the flags then are as if they had been given with -m and -p. A
 // note says so where one word was taken for the prompt, or for the short name of a model.
-void settle_words(CommandLine& command, PromptFlags& prompt, ModelFlags& model);
+void settle_words(CommandLine& command, PromptFlags& prompt, std::string& model);
 
 // For a command whose only word is a model, or several where -m may be given several times.
 void add_model_word(CommandLine& command);

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/spelling.h"
-#include "cli/combination.h"
+#include "check/combination.h"
 #include "cli/provenance.h"
 #include "engine/engine.h"
 #include "shell/command_line.h"
@@ -32,8 +32,8 @@ bool is_prompt_cache(const MappedFile& file) {
 
 // Everything besides the model and the type of the caches that their bits depend on. On the cpu
 // that is its instruction set: neither threads nor --fusion nor -c change a result.
-std::string made_by(Engine& engine, const EngineFlags& flags) {
-  const Combination what = combination_of(engine, flags);
+std::string made_by(Engine& engine, const EngineOptions& options) {
+  const Combination what = combination_of(engine, options, progress_bar());
   std::string text =
       fmt::format("tyto {} {}, {}, {}", what.tyto, build_facts().commit, what.driver, what.device);
   const std::vector<DeviceInfo> devices = engine.devices();
@@ -65,10 +65,10 @@ PromptCache::PromptCache(const PromptCacheFlags& flags) : path_(flags.file) {
   if (!flags.read_only) file_.emplace(path_, Replace::same_kind_read, kPromptCacheFile);
 }
 
-void PromptCache::load(Engine& engine, const EngineFlags& flags) {
+void PromptCache::load(Engine& engine, const EngineOptions& options) {
   if (path_.empty()) return;
   origin_ = prompt_cache_origin(engine.pipeline(), engine.model().config,
-                                engine.identity(progress_bar()).hash, made_by(engine, flags));
+                                engine.identity(progress_bar()).hash, made_by(engine, options));
   if (mapped_.bytes().empty()) return;
   const auto start = std::chrono::steady_clock::now();
   PromptCacheContent content =

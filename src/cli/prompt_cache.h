@@ -15,7 +15,7 @@ namespace tyto {
 
 class Engine;
 struct CommandLine;
-struct EngineFlags;
+struct EngineOptions;
 
 struct PromptCacheFlags {
   std::string file;
@@ -30,7 +30,7 @@ class PromptCache {
   explicit PromptCache(const PromptCacheFlags& flags);
 
   // A file that is of no use to this engine is a note, and the whole prompt runs.
-  void load(Engine& engine, const EngineFlags& flags);
+  void load(Engine& engine, const EngineOptions& options);
   // What the caches hold of `tokens`, unless the file has all of it already.
   void save(Engine& engine, std::span<const Token> tokens);
 

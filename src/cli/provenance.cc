@@ -1,22 +1,16 @@
 #include "cli/provenance.h"
 
 #include <fmt/format.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
-#include <thread>
 #include <variant>
 #include <vector>
 
-#include "base/file.h"
 #include "base/redaction.h"
 #include "base/spelling.h"
+#include "check/combination.h"
 #include "device/cpu/inner_loops.h"
 #include "device/vulkan/gpu.h"
-#include "engine/engine.h"
-#include "model/description.h"
 #include "shell/help.h"
 #include "shell/terminal.h"
 
@@ -54,29 +48,7 @@ std::string command_line() {
 }
 
 ReceiptContext receipt_context(Engine& engine) {
-  const Model& model = engine.model();
-  const ModelDescription described = describe(model);
-  const ModelIdentity& identity = engine.identity(progress_bar());
-  std::vector<AdapterFacts> adapters;
-  for (size_t i = 0; i < model.adapters.size(); ++i)
-    adapters.push_back(
-        {model.adapters[i].file.path().string(), identity.adapters[i], model.adapters[i].scale});
-  return {.version = TYTO_VERSION,
-          .time = utc_now(),
-          .command = command_line(),
-          .model = model.path.string(),
-          .model_format = model.format,
-          .model_size = described.size,
-          .model_type = described.type,
-          .adapters = std::move(adapters),
-          .weight_bytes = model.weight_bytes(),
-          .weights_hash = identity.hash,
-          .weights_hash_form = identity.form,
-          .identity_seconds = identity.seconds,
-          .identity_cached = identity.is_cached,
-          .fusion = std::string(name(engine.fusion())),
-          .device_choice = engine.device_choice(),
-          .limits = engine.limits()};
+  return receipt_context(engine, command_line(), progress_bar());
 }
 
 std::string version_text() {
@@ -97,23 +69,6 @@ std::string version_text() {
   for (const auto& [what, fact] : rows)
     text += fmt::format("\n{:<{}}{}", what, kColumn, wrapped(fact, kColumn));
   return text;
-}
-
-MachineFacts machine_facts() {
-  MachineFacts facts;
-  std::istringstream lines(read_system_text("/proc/cpuinfo").text);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(": ");
-    if (!line.starts_with("model name") || colon == std::string::npos) continue;
-    facts.cpu = line.substr(colon + 2);
-    break;
-  }
-  facts.cpu_threads = std::thread::hardware_concurrency();
-  facts.memory_bytes = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
-                       static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  utsname system = {};
-  if (::uname(&system) == 0) facts.kernel = fmt::format("{} {}", system.sysname, system.release);
-  return facts;
 }
 
 }  // namespace tyto

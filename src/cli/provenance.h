@@ -36,13 +36,4 @@ BuildFacts build_facts();  // written by write_build_facts.cmake
 // What --version prints. Looks at the processor and opens nothing.
 std::string version_text();
 
-// Where it ran, without names of people or machines.
-struct MachineFacts {
-  std::string cpu;
-  unsigned cpu_threads = 0;
-  uint64_t memory_bytes = 0;
-  std::string kernel;  // "Linux 6.14.0"
-};
-MachineFacts machine_facts();
-
 }  // namespace tyto

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/redaction.h"
 #include "cli/commands.h"
-#include "cli/models_here.h"
 #include "model/stores/recommended_models.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
@@ -74,7 +74,7 @@ void list_recommended(const PullFlags& flags) {
   if (flags.dry_run || flags.revision != "main")
     throw Error(ErrorCode::usage, flags.dry_run ? "--dry-run" : "--revision",
                 "has no effect without the name of a model");
-  print(recommendation_text(recommendations(), machine_memory()));
+  print(recommendation_text(recommendations(), machine_facts().memory_bytes));
 }
 
 void run_pull(const PullFlags& flags) {

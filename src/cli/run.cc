@@ -2,10 +2,9 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "check/combination.h"
 #include "cli/answer_text.h"
-#include "cli/auto_device.h"
 #include "cli/chat/conversation.h"
-#include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -26,9 +25,9 @@ namespace tyto {
 namespace {
 
 struct RunFlags {
-  EngineFlags engine;
+  EngineChoice engine;
   SamplingFlags sampling;
-  GrammarFlags grammar;
+  std::shared_ptr<const Grammar> grammar;
   SpeculationFlags speculation;
   PromptFlags prompt;
   PromptCacheFlags prompt_cache;
@@ -47,20 +46,20 @@ struct Told {
 };
 
 // Everything, for those who ask for it.
-std::string full_receipt(Engine& engine, const EngineFlags& flags, const Answer& answer,
+std::string full_receipt(Engine& engine, const EngineOptions& options, const Answer& answer,
                          const Told& told) {
   const bool is_interrupted = answer.reason == StopReason::cancelled;
   std::string line =
       fmt::format("ready in {:.0f} ms · {} · stopped at {}", engine.setup_seconds() * 1e3,
                   receipt_line(answer.receipt), is_interrupted ? "interrupt" : name(answer.reason));
   if (told.sampling.temperature > 0) line += fmt::format(" · seed {}", told.sampling.seed);
-  return line + identity_clause(engine.identity()) + verified_clause(told.verification, flags);
+  return line + identity_clause(engine.identity()) + verified_clause(told.verification, options);
 }
 
 void show_receipt(Engine& engine, const RunFlags& flags, const Answer& answer, const Told& told) {
   end_answer_on_terminal();
   if (flags.verbose) {
-    note(full_receipt(engine, flags.engine, answer, told), Ink::dim);
+    note(full_receipt(engine, flags.engine.options, answer, told), Ink::dim);
   } else {
     const bool is_interrupted = answer.reason == StopReason::cancelled;
     note(short_receipt_line(answer.receipt) + (is_interrupted ? " · stopped" : ""), Ink::dim);
@@ -69,7 +68,7 @@ void show_receipt(Engine& engine, const RunFlags& flags, const Answer& answer, c
   if (!told.cut.empty()) note(told.cut);
   if (!flags.verbose) {
     const std::string sentence =
-        verified_sentence(told.verification, told.combination, engine, flags.engine);
+        verified_sentence(told.verification, told.combination, engine, flags.engine.options);
     if (!sentence.empty()) note(sentence);
   }
   if (!told.verification.warning.empty()) note("tyto: " + told.verification.warning);
@@ -120,16 +119,17 @@ std::shared_ptr<Constraint> constraint_of(const std::shared_ptr<const Grammar>& 
 
 void run(const CommandLine& command, RunFlags& flags) {
   const auto key = signing_key(flags.sign);  // before any work
-  const auto grammar = read_grammar(flags.grammar);
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
   PromptCache prompt_cache(flags.prompt_cache);
   read_prompt(command, flags.prompt);
   const QuietTerminal quiet;
-  settle_device(flags.engine, {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
-                               .generated_tokens = flags.sampling.max_tokens});
-  Engine engine(engine_options(flags.engine), progress_bar());
-  const OpenSpeculation speculation(flags.speculation, engine, flags.engine);
-  prompt_cache.load(engine, flags.engine);
+  settle_engine(command, flags.engine,
+                {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
+                 .generated_tokens = flags.sampling.max_tokens});
+  const EngineOptions& options = flags.engine.options;
+  Engine engine(options, progress_bar());
+  const OpenSpeculation speculation(flags.speculation, engine, options);
+  prompt_cache.load(engine, options);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   Sampler sampler(sampling);
   const auto meter = energy_meter(flags.energy);
@@ -144,20 +144,20 @@ void run(const CommandLine& command, RunFlags& flags) {
                   .speculation = speculation.begin_request(),
                   .energy = meter.get()};
   if (!prompt.chat.empty()) request.shown_special = special_thought_markers(tokenizer);
-  if (grammar) request.constraint = constraint_of(grammar, tokenizer, prompt);
+  if (flags.grammar) request.constraint = constraint_of(flags.grammar, tokenizer, prompt);
 
   // With --require, text is held until the receipt proves where it came from.
   HeldText held;
-  AnswerText text(tokenizer, prompt.chat, grammar != nullptr);
+  AnswerText text(tokenizer, prompt.chat, flags.grammar != nullptr);
   AnswerPrinter printer;
   Answer answer =
-      answer_to(request, engine, sampler, text, printer, !flags.engine.require.empty(), held);
+      answer_to(request, engine, sampler, text, printer, !options.require.empty(), held);
   engine.check_required(answer.receipt.phases);
   engine.complete(answer.receipt);
   if (!held.thought.empty()) print_to_stderr(held.thought);
   printer.show(held.shown);
   printer.end();
-  const Combination combination = combination_of(engine, flags.engine);
+  const Combination combination = combination_of(engine, options, progress_bar());
   const Verification verification = verification_of(combination);
   if (receipt_file.is_wanted()) {
     ReceiptContext context = receipt_context(engine);
@@ -189,7 +189,7 @@ void chat_instead(const CommandLine& command, const RunFlags& flags) {
                         .settings = {.sampling = flags.sampling, .verbose = flags.verbose},
                         .speculation = flags.speculation,
                         .prompt_cache = flags.prompt_cache};
-  talk(chat);
+  talk(command, chat);
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ void define_run(CommandLine& command) {
                    "--lora",  "--draft",  "--json-schema", "--require", "--receipt", "--verbose"};
   command.run = [&command, &flags] {
     check_sign_flag(command, {"--receipt"});
-    settle_words(command, flags.prompt, flags.engine.model);
+    settle_words(command, flags.prompt, flags.engine.options.model);
     wants_chat(command) ? chat_instead(command, flags) : run(command, flags);
   };
 }

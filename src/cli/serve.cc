@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/redaction.h"
-#include "cli/auto_device.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -30,6 +28,7 @@
 #include "model/description.h"
 #include "model/stores/local_models.h"
 #include "model/stores/stores.h"
+#include "plan/plan_table.h"
 #include "power/energy_meter.h"
 #include "serve/api/errors.h"
 #include "serve/api/routes.h"
@@ -46,10 +45,12 @@
 namespace tyto {
 namespace {
 
+using TimeLimit = std::optional<std::chrono::milliseconds>;  // none: never
+
 // What the command takes, and what it turns into.
 struct ServeFlags {
   std::vector<std::string> models;  // PATH or NAME=PATH
-  EngineFlags engine;
+  EngineChoice engine;
   std::string chat_template;
   std::string host = "127.0.0.1";
   uint32_t port = 9377;
@@ -60,11 +61,11 @@ struct ServeFlags {
   std::vector<std::string> allowed_origins;
   uint32_t slots = 8;
   uint32_t queue = 64;
-  std::string timeout = "10m";
-  std::string keep_alive = "never";
-  std::string drain = "30s";
+  TimeLimit timeout = std::chrono::minutes(10);
+  TimeLimit keep_alive = std::nullopt;
+  TimeLimit drain = std::chrono::seconds(30);
   uint32_t connections = 2048;
-  std::string max_body = "16M";
+  uint64_t max_body = 16 << 20;  // bytes
   uint32_t workers = 2;
   std::string sign;
   bool energy = false;
@@ -110,7 +111,7 @@ std::vector<Flag> network_flags(ServeFlags& flags) {
        "let web pages from this origin send requests (CORS); repeatable"},
       {"--connections", &flags.connections, "N", "most connections that are open at once",
        Rules{.range = Range{1, 1 << 20}, .shows_default = true}},
-      {"--max-body", &flags.max_body, "SIZE", "largest body of a request", shown},
+      {"--max-body", size_target(flags.max_body), "SIZE", "largest body of a request", shown},
       {"--workers", &flags.workers, "N", "threads that read requests and render prompts",
        Rules{.range = Range{1, 256}, .shows_default = true}},
   };
@@ -122,13 +123,13 @@ std::vector<Flag> request_flags(ServeFlags& flags) {
        Rules{.range = Range{1, 256}, .shows_default = true}},
       {"--queue", &flags.queue, "N", "waiting requests; more get status 429",
        Rules{.range = Range{0, 1 << 20}, .shows_default = true}},
-      {"--timeout", &flags.timeout, "TIME", "time limit of a request, or never",
+      {"--timeout", time_target(flags.timeout), "TIME", "time limit of a request, or never",
        Rules{.shows_default = true}},
-      {"--keep-alive", &flags.keep_alive, "TIME",
+      {"--keep-alive", time_target(flags.keep_alive), "TIME",
        "unload a model that had no request for this long, such as 5m",
        Rules{.shows_default = true}},
-      {"--drain", &flags.drain, "TIME", "time that running answers get to finish after SIGTERM",
-       Rules{.shows_default = true}},
+      {"--drain", time_target(flags.drain), "TIME",
+       "time that running answers get to finish after SIGTERM", Rules{.shows_default = true}},
   };
 }
 
@@ -150,22 +151,6 @@ void add_serve_flags(CommandLine& command, ServeFlags& flags) {
   add_speculation_flags(command, flags.speculation);
   command.add("Network", network_flags(flags));
   command.add("Requests", request_flags(flags));
-}
-
-// "500ms", "30s", "5m", "1h"; "never" where that is a value. Anything else is a usage Error.
-std::optional<std::chrono::milliseconds> parse_time(const std::string& text,
-                                                    const std::string& flag) {
-  if (text == "never") return std::nullopt;
-  uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  const std::string unit(rest, end);
-  constexpr std::pair<const char*, uint64_t> kUnits[] = {
-      {"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
-  for (const auto& [name, factor] : kUnits)
-    if (error == std::errc() && unit == name && value > 0 && value <= 1'000'000)
-      return std::chrono::milliseconds(value * factor);
-  throw Error(ErrorCode::usage, flag + " " + text, "expected a time like 30s, 5m, 1h, or never");
 }
 
 // From --api-key and --api-key-file. Throws a usage Error where others than this machine could ask
@@ -200,10 +185,10 @@ std::vector<std::string> api_keys(const ServeFlags& flags, const http::ServerOpt
   return keys;
 }
 
-std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
+std::vector<ModelToServe> models_to_serve(const CommandLine& command, const ServeFlags& flags) {
   std::vector<std::string> given = flags.models;
-  if (given.empty()) given.push_back(model_or_shipped(ModelFlags{}));
-  if (given.size() > 1 && !flags.engine.model.adapters.empty())
+  if (given.empty()) given.push_back(model_or_shipped(""));
+  if (given.size() > 1 && !flags.engine.options.adapters.empty())
     throw Error(ErrorCode::usage, "--lora", fmt::format("for which of {} models?", given.size()),
                 "serve one model with its adapters, and others in a process of their own");
   std::vector<ModelToServe> models;
@@ -217,13 +202,13 @@ std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
       throw Error(ErrorCode::usage, "-m " + each, "there are two models of this name",
                   "give them names: -m NAME=MODEL");
     describe_model(find_model(model.engine.model));  // what cannot be opened fails before listening
-    EngineFlags engine = flags.engine;
-    engine.model.model = model.engine.model;
-    settle_device(engine);
-    model.engine = engine_options(engine);
+    EngineChoice engine = flags.engine;
+    engine.options.model = model.engine.model;
+    settle_engine(command, engine);
+    model.engine = std::move(engine.options);
     model.engine.pipeline.forward.sequences = flags.slots;
     model.chat_template = flags.chat_template;
-    model.looks_up = flags.speculation.speculate == "lookup";
+    model.looks_up = flags.speculation.looks_up;
     model.draft = flags.speculation.draft;
     model.most_guesses = flags.speculation.draft_max;
     models.push_back(std::move(model));
@@ -244,7 +229,7 @@ http::ServerOptions server_options(const ServeFlags& flags, std::optional<int> l
   options.allowed_hosts = flags.allowed_hosts;
   options.allowed_origins = flags.allowed_origins;
   options.most_connections = flags.connections;
-  options.most_body_bytes = parse_size(flags.max_body, "--max-body");
+  options.most_body_bytes = flags.max_body;
   return options;
 }
 
@@ -298,13 +283,14 @@ void raise_file_limit(uint32_t connections) {
                     connections, limit.rlim_cur));
 }
 
-EngineThreadOptions thread_options(const ServeFlags& flags, const SigningKey* key) {
+EngineThreadOptions thread_options(const CommandLine& command, const ServeFlags& flags,
+                                   const SigningKey* key) {
   EngineThreadOptions options;
-  options.models = models_to_serve(flags);
+  options.models = models_to_serve(command, flags);
   options.most_running = flags.slots;
   options.most_waiting = flags.queue;
-  options.longest_request = parse_time(flags.timeout, "--timeout");
-  options.keep_alive = parse_time(flags.keep_alive, "--keep-alive");
+  options.longest_request = flags.timeout;
+  options.keep_alive = flags.keep_alive;
   options.receipt_context = [flags, key](Engine& engine) {
     ReceiptContext context = receipt_context(engine);
     context.key = key;
@@ -319,12 +305,10 @@ void reload(CommandLine& command, ServeFlags& flags, const http::ServerOptions& 
     const ConfigChanges changes = reload_config(command, define_serve, kReloadable, [&] {
       // All of it is read before any of it is taken over.
       std::vector<std::string> keys = api_keys(flags, network);
-      const auto keep_alive = parse_time(flags.keep_alive, "--keep-alive");
-      const auto longest = parse_time(flags.timeout, "--timeout");
       server.set_api_keys(std::move(keys));
       engine.set_most_waiting(flags.queue);
-      engine.set_keep_alive(keep_alive);
-      engine.set_longest_request(longest);
+      engine.set_keep_alive(flags.keep_alive);
+      engine.set_longest_request(flags.timeout);
     });
     note(fmt::format(
         "configuration read again; changed: {}",
@@ -370,10 +354,10 @@ void serve(CommandLine& command, ServeFlags& flags) {
   bound_waits_of_notes(kLongestNote);
   raise_file_limit(flags.connections);
   const auto key = signing_key(flags.sign);
-  const auto longest_drain = parse_time(flags.drain, "--drain").value_or(24h);
+  const auto longest_drain = flags.drain.value_or(24h);
   const ServiceManager manager(take_service_variables());
   const http::ServerOptions network = server_options(flags, manager.activated_socket());
-  const EngineThreadOptions to_serve = thread_options(flags, key.get());
+  const EngineThreadOptions to_serve = thread_options(command, flags, key.get());
   const Signals signals;
   ServeMetrics metrics;
   EngineThread engine(to_serve, metrics);

@@ -22,8 +22,8 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = 64 << 20;
 
-Tokenizer open_tokenizer(const ModelFlags& flags) {
-  const auto path = find_model(model_or_shipped(flags));
+Tokenizer open_tokenizer(const std::string& model_name) {
+  const auto path = find_model(model_or_shipped(model_name));
   Model model = open_model(path, Need::vocabulary);
   return Tokenizer(std::move(*model.vocabulary), path.string());
 }
@@ -34,7 +34,7 @@ std::string dump_tokens(const JsonValue& json) {
 }
 
 struct TokenizeFlags {
-  ModelFlags model;
+  std::string model;
   std::string text, same_text;
   bool from_stdin = false;
   bool no_bos = false;
@@ -58,7 +58,7 @@ void tokenize(const TokenizeFlags& flags, const std::string& text) {
 }
 
 struct DetokenizeFlags {
-  ModelFlags model;
+  std::string model;
   std::string ids, same_ids;  // as an argument, with --ids
   bool from_stdin = false;
   bool special = false;
@@ -76,7 +76,7 @@ void detokenize(const DetokenizeFlags& flags) {
 }
 
 struct TemplateFlags {
-  ModelFlags model;
+  std::string model;
   std::string file;
   std::string messages;
   std::string tools;

@@ -59,7 +59,7 @@ auto timed(Trace& trace, const std::string& phase, const Function& function) {
 
 Model opened_model(const EngineOptions& options, const Progress& progress) {
   if (progress) progress("opening the model", 0, 0);
-  Model model = open_model(find_model(options.model), Need::weights, progress);
+  Model model = open_model(find_model(model_or_shipped(options.model)), Need::weights, progress);
   choose_divisors(model.config, options.pipeline.forward.context);
   add_adapters(options.adapters, model);
   return model;

@@ -23,7 +23,7 @@
 namespace tyto {
 
 struct EngineOptions {
-  std::string model;  // what -m was given
+  std::string model;  // a file, a folder or a name; empty: the model that ships with Tyto
   std::vector<AdapterChoice> adapters = {};
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
   std::string prefill_device;  // where those of prompts do; empty: there, too

@@ -126,6 +126,14 @@ AdapterChoice parse_adapter(const std::string& text) {
   return {text.substr(0, equals), scale};
 }
 
+std::string adapter_text(const AdapterChoice& choice) {
+  std::error_code ignored;
+  const std::string file = choice.path.string();
+  const bool needs_scale = choice.scale != 1 || (file.find('=') != std::string::npos &&
+                                                 !std::filesystem::exists(file, ignored));
+  return needs_scale ? fmt::format("{}={}", file, choice.scale) : file;
+}
+
 void add_adapters(const std::vector<AdapterChoice>& choices, Model& model) {
   if (choices.empty()) return;
   std::vector<AdapterFile> files;

@@ -19,6 +19,7 @@ struct AdapterChoice {
 
 // FILE or FILE=SCALE, as --lora takes it.
 AdapterChoice parse_adapter(const std::string& text);
+std::string adapter_text(const AdapterChoice& choice);  // the same, as it is taken
 
 // Adds them to what the model computes; several add up. An Error where one does not fit: a tensor
 // that is not the model's, or of another shape, or what adapters may have beside LoRA's matrices.

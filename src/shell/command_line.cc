@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -45,16 +46,6 @@ std::string text_of(const std::vector<T>& values) {
   for (const T& value : values) text += (text.empty() ? "" : ",") + text_of(value);
   return text;
 }
-
-// What a target holds: of an optional or a vector, one of its values.
-template <class T>
-struct ValueIn {
-  using Type = T;
-};
-template <class T>
-struct ValueIn<std::optional<T>> : ValueIn<T> {};
-template <class T>
-struct ValueIn<std::vector<T>> : ValueIn<T> {};
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
@@ -99,8 +90,13 @@ T number(const std::string& text, const Flag& flag) {
               fmt::format("\"{}\" is not {}", shown(flag, text), wanted));
 }
 
+void store(const Flag& flag, const std::vector<std::string>& texts, const Typed& target) {
+  target.read(texts, flag.name());
+}
+
 template <class T>
-void store(const Flag& flag, const std::vector<std::string>& texts, T& target) {
+void store(const Flag& flag, const std::vector<std::string>& texts, T* pointer) {
+  T& target = *pointer;
   using Value = typename ValueIn<T>::Type;
   const auto value_of = [&](const std::string& text) {
     if constexpr (kIsNumber<Value>)
@@ -194,21 +190,17 @@ class Parser {
     for (size_t depth = 0; depth < path_.size(); ++depth) fill_places(depth);
     refuse_unexpected();
     clear_given(*path_.front());
-    try {
-      for (CommandLine* command : path_)
-        for (Flag& flag : command->flags) fill(flag);
-    } catch (Error& error) {
-      if (!error.hint.empty() && !help().empty())
-        error.hint += error.hint.ends_with('?') ? " " : "; ";
-      error.hint += help();
-      throw;
-    }
+    with_help([&] { for_given(&Parser::check_given); });
+    for (CommandLine* command : path_)
+      check_exclusions(*command);  // before a value is read from a file
+    with_help([&] { for_given(&Parser::fill); });
     if (path_.back()->needs_command) throw missing_command(path());
     refuse_missing_places();
     for (CommandLine* command : path_) {
       command->arguments = words_;
       if (command->complete) command->complete();
-      check_rules(*command);
+      check_exclusions(*command);
+      check_needs(*command);
     }
     return {kind_, path()};
   }
@@ -395,18 +387,38 @@ class Parser {
     for (CommandLine& below : command.commands) clear_given(below);
   }
 
-  void fill(Flag& flag) {
-    const auto found = given_.find(&flag);
-    if (found == given_.end()) return;
-    Given& given = found->second;
+  void for_given(void (*visit)(Flag& flag, Given& given)) {
+    for (CommandLine* command : path_)
+      for (Flag& flag : command->flags)
+        if (const auto found = given_.find(&flag); found != given_.end())
+          visit(flag, found->second);
+  }
+
+  template <class Work>
+  void with_help(const Work& work) const {
+    try {
+      work();
+    } catch (Error& error) {
+      if (error.code != ErrorCode::usage) throw;
+      if (!error.hint.empty() && !help().empty())
+        error.hint += error.hint.ends_with('?') ? " " : "; ";
+      error.hint += help();
+      throw;
+    }
+  }
+
+  static void check_given(Flag& flag, Given& given) {
+    flag.given = true;
     const std::string problem = wrong_count(flag, given);
     if (!problem.empty()) throw Error(ErrorCode::usage, flag.name(), problem);
     if (given.lacks_value)
       given.values = {""};
     else
       for (std::string& text : given.values) check_value(flag, text);
-    std::visit([&](auto* target) { store(flag, given.values, *target); }, flag.target);
-    flag.given = true;
+  }
+
+  static void fill(Flag& flag, Given& given) {
+    std::visit([&](const auto& target) { store(flag, given.values, target); }, flag.target);
   }
 
   static std::string wrong_count(const Flag& flag, const Given& given) {
@@ -436,20 +448,26 @@ class Parser {
     return "";
   }
 
-  void check_rules(const CommandLine& command) const {
+  [[noreturn]] void refuse(const Flag& flag, const std::string& what) const {
+    throw Error(ErrorCode::usage, flag.given_at, flag.called() + what, help());
+  }
+
+  void check_exclusions(const CommandLine& command) const {
+    for (const Flag& flag : command.flags)
+      for (const std::string& other : flag.rules.excludes)
+        if (flag.given && command.is_given(other))
+          refuse(flag, " and " + command.flag(other).called() + " exclude each other");
+  }
+
+  void check_needs(const CommandLine& command) const {
     const auto is_given = [&](const std::string& name) { return command.is_given(name); };
     for (const Flag& flag : command.flags) {
-      const auto refuse = [&](const std::string& what) {
-        throw Error(ErrorCode::usage, flag.given_at, flag.called() + what, help());
-      };
-      if (!flag.given && flag.rules.required) refuse(" is required");
+      if (!flag.given && flag.rules.required) refuse(flag, " is required");
       if (!flag.given) continue;
-      for (const std::string& other : flag.rules.excludes)
-        if (is_given(other)) refuse(" and " + command.flag(other).called() + " exclude each other");
       // A control that would do nothing is an error, not a hope.
       const std::vector<std::string>& needed = flag.rules.needs_one_of;
       if (!needed.empty() && std::none_of(needed.begin(), needed.end(), is_given))
-        refuse(fmt::format(": has no effect without {}", fmt::join(needed, " or ")));
+        refuse(flag, fmt::format(": has no effect without {}", fmt::join(needed, " or ")));
     }
   }
 
@@ -487,33 +505,100 @@ auto find_flag(Flags& flags, std::string_view name) {
 }  // namespace
 
 bool takes_several(const Target& target) {
+  if (const auto* other = std::get_if<Typed>(&target)) return other->takes_several;
   return std::holds_alternative<std::vector<std::string>*>(target) ||
          std::holds_alternative<std::vector<uint32_t>*>(target);
 }
 
-bool is_set(const Target& target) {
+bool hold_the_same(const Target& one, const Target& other) {
+  if (const auto* typed_one = std::get_if<Typed>(&one))
+    return typed_one->words() == std::get<Typed>(other).words();
   return std::visit(
-      [](const auto* value) {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        return *value != T();
+      [&](const auto& value) {
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_pointer_v<T>) return *value == *std::get<T>(other);
+        return true;
+      },
+      one);
+}
+
+void assign(const Target& to, const Target& from) {
+  if (const auto* typed_from = std::get_if<Typed>(&from))
+    return std::get<Typed>(to).read(typed_from->words(), "");
+  std::visit(
+      [&](const auto& target) {
+        using T = std::remove_cvref_t<decltype(target)>;
+        if constexpr (std::is_pointer_v<T>) *target = *std::get<T>(from);
+      },
+      to);
+}
+
+std::string value_text(const Target& target) {
+  if (const auto* other = std::get_if<Typed>(&target)) return joined(other->words(), ",");
+  return std::visit(
+      [](const auto& value) {
+        if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>)
+          return text_of(*value);
+        else
+          return std::string();
       },
       target);
 }
 
-void unset(const Target& target) {
-  std::visit([](auto* value) { *value = {}; }, target);
+namespace {
+
+struct Unit {
+  const char* name;
+  uint64_t factor;
+};
+constexpr Unit kSizes[] = {{"", 1}, {"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}};
+constexpr Unit kTimes[] = {
+    {"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
+
+// A whole number of at least 1 and a unit; nothing: it is none, or too large.
+std::optional<uint64_t> with_unit(const std::string& word, std::span<const Unit> units,
+                                  uint64_t most) {
+  uint64_t value = 0;
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, value);
+  const auto unit = std::ranges::find(units, std::string_view(rest, end), &Unit::name);
+  const bool is_good = error == std::errc() && unit != units.end() && value > 0;
+  if (!is_good || value > most / unit->factor) return std::nullopt;
+  return value * unit->factor;
 }
 
-bool hold_the_same(const Target& one, const Target& other) {
-  return std::visit([&](auto* value) { return *value == *std::get<decltype(value)>(other); }, one);
+// In the largest unit that leaves it whole.
+std::string in_units(uint64_t value, std::span<const Unit> units) {
+  size_t unit = units.size() - 1;
+  while (unit > 0 && value % units[unit].factor != 0) --unit;
+  return fmt::format("{}{}", value / units[unit].factor, units[unit].name);
 }
 
-void assign(const Target& to, const Target& from) {
-  std::visit([&](auto* value) { *value = *std::get<decltype(value)>(from); }, to);
+}  // namespace
+
+Typed size_target(uint64_t& bytes) {
+  const auto read = [](const std::string& word, const std::string& flag) {
+    if (const auto size = with_unit(word, kSizes, UINT64_MAX >> 1)) return *size;
+    throw Error(ErrorCode::usage, flag + " " + word, "expected a size like 512M or 4G");
+  };
+  return typed(bytes, read, [](uint64_t size) { return size == 0 ? "" : in_units(size, kSizes); });
 }
 
-std::string value_text(const Target& target) {
-  return std::visit([](const auto* value) { return text_of(*value); }, target);
+Typed time_target(std::optional<std::chrono::milliseconds>& time) {
+  using Time = std::optional<std::chrono::milliseconds>;
+  const auto read = [&time](const std::vector<std::string>& words, const std::string& flag) {
+    if (words == std::vector<std::string>{"never"}) return time.reset();
+    constexpr uint64_t kMost = 1'000'000 * uint64_t{86'400'000};
+    const auto given = words.empty() ? std::nullopt : with_unit(words.front(), kTimes, kMost);
+    if (!given)
+      throw Error(ErrorCode::usage, flag + " " + joined(words, " "),
+                  "expected a time like 30s, 5m, 1h, or never");
+    time = Time(*given);
+  };
+  const auto words = [&time]() -> std::vector<std::string> {
+    return {time ? in_units(static_cast<uint64_t>(time->count()), kTimes) : "never"};
+  };
+  return {&time, false, read, words};
 }
 
 Flag::Flag(std::string its_names, bool* its_target, std::string its_meaning, Rules its_rules)

@@ -1,6 +1,7 @@
 // What a command takes, as data: its flags, where their values go, and what --help says of them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -9,11 +10,23 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace tyto {
+
+// A value of any other type, through the words that stand for it on a command line.
+struct Typed {
+  const void* value = nullptr;
+  bool takes_several = false;
+  // Throws a usage Error that begins with the flag's name. No words: the value is empty.
+  std::function<void(const std::vector<std::string>& words, const std::string& flag)> read = {};
+  std::function<std::vector<std::string>()> words = {};
+
+  bool operator==(const Typed& other) const { return value == other.value; }
+};
 
 // Where a value goes, and so what kind of value it is. A bool is a flag without one. An optional
 // stays empty unless the flag is given. A vector takes several: a flag is given once for each,
@@ -21,11 +34,56 @@ namespace tyto {
 using Target = std::variant<bool*, std::string*, uint32_t*, uint64_t*, float*, double*,
                             std::optional<std::string>*, std::optional<uint32_t>*,
                             std::optional<uint64_t>*, std::optional<float>*, std::optional<double>*,
-                            std::vector<std::string>*, std::vector<uint32_t>*>;
+                            std::vector<std::string>*, std::vector<uint32_t>*, Typed>;
+
+// What a target holds: one value of an optional or a vector.
+template <class T>
+struct ValueIn {
+  using Type = T;
+};
+template <class T>
+struct ValueIn<std::optional<T>> : ValueIn<T> {};
+template <class T>
+struct ValueIn<std::vector<T>> : ValueIn<T> {};
+
+// `read(word, flag)` gives a value, `word(value)` what stands for it; an empty word stands for
+// nothing. A vector takes several.
+template <class T, class Read, class Word>
+Typed typed(T& target, Read read, Word word) {
+  using Value = typename ValueIn<T>::Type;
+  constexpr bool kSeveral = std::is_same_v<T, std::vector<Value>>;
+  const auto take = [&target, read](const std::vector<std::string>& words,
+                                    const std::string& flag) {
+    T result = {};
+    for (const std::string& each : words)
+      if constexpr (kSeveral)
+        result.push_back(read(each, flag));
+      else
+        result = read(each, flag);
+    target = std::move(result);
+  };
+  const auto give = [&target, word] {
+    std::vector<std::string> words;
+    const auto add = [&](const Value& value) {
+      if (std::string text = word(value); !text.empty()) words.push_back(std::move(text));
+    };
+    if constexpr (kSeveral)
+      for (const Value& value : target) add(value);
+    else if constexpr (std::is_same_v<T, Value>)
+      add(target);
+    else if (target)
+      add(*target);
+    return words;
+  };
+  return {&target, kSeveral, take, give};
+}
+
+// Bytes, as "512M" or "4G"; 0 stands for nothing.
+Typed size_target(uint64_t& bytes);
+// "500ms", "30s", "5m", "1h", "2d", or "never", which is no time.
+Typed time_target(std::optional<std::chrono::milliseconds>& time);
 
 bool takes_several(const Target& target);
-bool is_set(const Target& target);  // to more than nothing: empty, absent, false or 0
-void unset(const Target& target);
 // Both targets are of one kind.
 bool hold_the_same(const Target& one, const Target& other);
 void assign(const Target& to, const Target& from);

@@ -32,10 +32,10 @@ enum class ValueKind { truth, text, whole_number, number };
 
 ValueKind kind_of(const Target& target) {
   return std::visit(
-      [](const auto* value) {
-        using T = std::remove_cvref_t<decltype(*value)>;
+      [](const auto& value) {
+        using T = std::remove_pointer_t<std::remove_cvref_t<decltype(value)>>;
         if constexpr (std::is_same_v<T, bool>) return ValueKind::truth;
-        if constexpr (std::is_same_v<T, std::string> ||
+        if constexpr (std::is_same_v<T, Typed> || std::is_same_v<T, std::string> ||
                       std::is_same_v<T, std::optional<std::string>> ||
                       std::is_same_v<T, std::vector<std::string>>)
           return ValueKind::text;
@@ -204,12 +204,26 @@ void warn_of_secrets(const CommandLine& command, const ConfigFile& file, const f
                        path.string(), flag.name()));
 }
 
+// Both targets are of one kind.
+void swap_values(const Target& one, const Target& other) {
+  if (const auto* typed_one = std::get_if<Typed>(&one)) {
+    const std::vector<std::string> words = typed_one->words();
+    assign(one, other);
+    return std::get<Typed>(other).read(words, "");
+  }
+  std::visit(
+      [&](const auto& value) {
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_pointer_v<T>) std::swap(*value, *std::get<T>(other));
+      },
+      one);
+}
+
 void exchange(CommandLine& one, CommandLine& other, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     Flag& flag = one.flag(name);
     Flag& with = other.flag(name);
-    std::visit([&](auto* value) { std::swap(*value, *std::get<decltype(value)>(with.target)); },
-               flag.target);
+    swap_values(flag.target, with.target);
     std::swap(flag.given, with.given);
     std::swap(flag.given_at, with.given_at);
   }

@@ -1,7 +1,8 @@
 // Lines that a person types: edited with the usual keys, recalled with the arrows, and of several
-// lines where they are pasted so or end with a backslash.
+// lines where they are pasted so or end with a backslash. They are kept for the next run.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -39,6 +40,24 @@ class LineEditor {
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// What was typed, kept from run to run for the arrow keys: one JSON string per line, for its
+// owner's eyes alone.
+class InputHistory {
+ public:
+  explicit InputHistory(std::filesystem::path path);
+
+  // The newest last; lines that are damaged are passed over.
+  std::vector<std::string> read() const;
+  // At once, so that chats that run at the same time lose nothing of each other's. As in shells, a
+  // line that begins with a space is not kept. Nor is a very long one.
+  void add(const std::string& line) const;
+
+  static bool is_kept(const std::string& line);
+
+ private:
+  std::filesystem::path path_;
 };
 
 }  // namespace tyto

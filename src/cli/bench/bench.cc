@@ -6,15 +6,15 @@
 
 #include "base/error.h"
 #include "bench/bench_comparison.h"
+#include "bench/bench_output.h"
+#include "bench/bench_pair.h"
 #include "bench/bench_peak.h"
-#include "bench/bench_run.h"
 #include "bench/bench_tests.h"
-#include "cli/auto_device.h"
+#include "bench/calibrate.h"
 #include "cli/bench/bench_flags.h"
-#include "cli/bench/bench_output.h"
-#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/provenance.h"
 #include "engine/engine.h"
 #include "evidence/ledger.h"
 #include "power/energy_meter.h"
@@ -29,7 +29,7 @@ namespace {
 class RowSink {
  public:
   RowSink(const BenchFlags& flags, const ShownSettings& shown, const SigningKey* key)
-      : origin_{build_facts(), machine_facts()},
+      : origin_{{build_facts().commit, build_facts().number}, machine_facts()},
         key_(key),
         format_(format_of(flags)),
         keeps_(!flags.no_ledger),
@@ -102,73 +102,7 @@ class RowSink {
   size_t refused_ = 0;
 };
 
-// What every combination of batches and threads needs, for one model and device.
-std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& model,
-                                  const EngineFlags& engine, const std::vector<BenchTest>& tests) {
-  EngineFlags its_engine = engine;
-  its_engine.model.model = model;
-  BenchSetup setup = bench_setup(its_engine);
-  setup.measures_peak = flags.peak;
-  setup.speculations = wanted_speculations(flags, tests);
-  setup.most_guesses = flags.draft_max;
-  for (const BenchTest& test : tests) setup.sequences = std::max(setup.sequences, test.sequences);
-  for (const BenchTest& test : tests)
-    if (test.positions() > setup.positions) {
-      setup.positions = test.positions();
-      setup.longest_test = test.name();
-    }
-  std::vector<std::optional<uint32_t>> ubatches = {std::nullopt};
-  if (!flags.ubatch.empty()) ubatches.clear();
-  for (uint32_t n : positive_counts(flags.ubatch, "-ub")) ubatches.emplace_back(n);
-  std::vector<uint32_t> threads = positive_counts(flags.threads, "-t", kMostThreads);
-  if (threads.empty()) threads = {0};  // one per usable core
-  std::vector<BenchSetup> setups;
-  for (uint32_t batch : positive_counts(flags.batch, "-b"))
-    for (const auto& ubatch : ubatches)
-      for (uint32_t count : threads) {
-        setup.batch = batch;
-        setup.ubatch = ubatch;
-        setup.options.threads = count;
-        setups.push_back(setup);
-      }
-  return setups;
-}
-
-// One engine to measure, or two to compare in turns.
-struct Work {
-  BenchSetup first;
-  std::optional<BenchSetup> second;
-};
-
-std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest>& tests) {
-  const std::vector<std::string> devices = wanted_devices(flags);
-  std::vector<std::string> models = parse_names(flags.models, "-m");
-  if (models.empty()) models = {""};  // the shipped one
-  std::vector<Work> work;
-  for (const std::string& model : models) {
-    std::vector<std::vector<BenchSetup>> of_device;
-    for (const std::string& device : devices)
-      of_device.push_back(setups_of(flags, model, flags_for(device, devices, flags.engine), tests));
-    if (flags.ab.empty()) {
-      for (const auto& setups : of_device)
-        for (const BenchSetup& setup : setups) work.push_back({setup, {}});
-      continue;
-    }
-    for (size_t i = 0; i < of_device[0].size(); ++i)
-      work.push_back({of_device[0][i], of_device[1][i]});
-  }
-  return work;
-}
-
-// One combination's engines and the rows that are not shown yet.
-struct Bench {
-  BenchEngine engine;
-  BenchEngine other;             // with --ab
-  std::vector<BenchRow> rows;    // measured on the engine
-  std::vector<BenchRow> others;  // measured on the other device
-};
-
-void show_rows(Bench& bench, RowSink& sink) {
+void show_rows(BenchPair& bench, RowSink& sink) {
   settle_peak(bench.engine, bench.rows);
   settle_peak(bench.other, bench.others);
   if (const auto& peak = bench.rows.front().facts.peak)
@@ -182,52 +116,11 @@ void show_rows(Bench& bench, RowSink& sink) {
   bench.others.clear();
 }
 
-void compare_devices(Bench& bench, const BenchTest& test, const BenchOptions& options,
-                     std::vector<std::string>& lines) {
-  std::vector<BenchRow> rows = measure_in_turns(
-      std::vector<BenchTurn>{{&bench.engine, test}, {&bench.other, test}}, options);
-  const AbComparison ab{.a = bench.engine.facts.device,
-                        .b = bench.other.facts.device,
-                        .ratios = speed_ratios(rows[0], rows[1]),
-                        .a_modelled = rows[0].modelled,
-                        .b_modelled = rows[1].modelled};
-  for (BenchRow& row : rows) row.ab = ab;
-  lines.push_back(ab_line(rows[0]));
-  bench.rows.push_back(std::move(rows[0]));
-  bench.others.push_back(std::move(rows[1]));
-}
-
-// Without guesses and with those of each who guesses.
-void compare_guesses(Bench& bench, const BenchTest& test, const BenchOptions& options,
-                     std::vector<std::string>& lines) {
-  std::vector<BenchTurn> turns = {{&bench.engine, test}};
-  for (const auto& guesser : bench.engine.guessers) {
-    turns.push_back({&bench.engine, test});
-    turns.back().test.speculation = guesser->name();
-  }
-  std::vector<BenchRow> rows = measure_in_turns(turns, options);
-  for (size_t i = 1; i < rows.size(); ++i) {
-    rows[i].of_plain = speed_ratios(rows[i], rows.front());
-    lines.push_back(speculation_line(rows[i]));
-  }
-  std::ranges::move(rows, std::back_inserter(bench.rows));
-}
-
-void run_test(Bench& bench, const BenchTest& test, const BenchOptions& options,
-              std::vector<std::string>& lines) {
-  if (bench.other.engine != nullptr)
-    compare_devices(bench, test, options, lines);
-  else if (!bench.engine.guessers.empty() && can_speculate(test))
-    compare_guesses(bench, test, options, lines);
-  else
-    bench.rows.push_back(measure(bench.engine, test, options));
-}
-
-void run_work(const BenchFlags& flags, const std::vector<Work>& work,
+void run_work(const BenchFlags& flags, const std::vector<BenchWork>& work,
               const std::vector<BenchTest>& tests, const BenchOptions& options, RowSink& sink) {
   std::vector<std::string> comparisons;
   size_t done = 0;
-  const auto run_tests = [&](Bench& bench) {
+  const auto run_tests = [&](BenchPair& bench) {
     for (const BenchTest& test : tests) {
       if (done > 0 && flags.delay > 0)
         std::this_thread::sleep_for(std::chrono::duration<double>(flags.delay));
@@ -239,37 +132,12 @@ void run_work(const BenchFlags& flags, const std::vector<Work>& work,
       show_rows(bench, sink);
     }
   };
-  for (const Work& each : work) {
-    Bench bench{sink.opened(open_bench_engine(each.first, options.progress)), {}, {}, {}};
+  for (const BenchWork& each : work) {
+    BenchPair bench{sink.opened(open_bench_engine(each.first, options.progress)), {}, {}, {}};
     if (each.second) bench.other = sink.opened(open_bench_engine(*each.second, options.progress));
     run_tests(bench);
   }
   for (const std::string& line : comparisons) note(line);
-}
-
-// A phase that no test has cannot have been done by the device.
-void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>& tests) {
-  const Requirement requirement = parse_requirement(flags.engine.require);
-  if (!requirement.phase) return;
-  const bool is_tested = std::any_of(tests.begin(), tests.end(), [&](const BenchTest& test) {
-    return (*requirement.phase == Phase::prefill ? test.prompt : test.generate) > 0;
-  });
-  if (!is_tested)
-    throw Error(ErrorCode::require, "--require " + to_text(requirement),
-                fmt::format("no test has a {}", name(*requirement.phase)), "see -p, -n and -pg");
-}
-
-std::string widest_name(const BenchFlags& flags, std::vector<BenchTest> tests) {
-  const size_t plain = tests.size();
-  for (const SpeculationName& name : wanted_speculations(flags, tests))
-    for (size_t i = 0; i < plain; ++i) {
-      tests.push_back(tests[i]);
-      tests.back().speculation = name.text;
-    }
-  std::string widest;
-  for (const BenchTest& test : tests)
-    if (test.name().size() > widest.size()) widest = test.name();
-  return widest;
 }
 
 // Which tests there are is its own business.
@@ -285,37 +153,43 @@ void calibrate(const CommandLine& command, const BenchFlags& flags) {
   const std::vector<uint32_t> threads = positive_counts(flags.threads, "-t", kMostThreads);
   if (threads.size() > 1)
     throw Error(ErrorCode::usage, "-t", "is one number together with --calibrate");
-  CalibrationOrder order{.flags = flags.engine, .rounds = flags.repetitions};
-  order.flags.threads = threads.empty() ? 0 : threads.front();
+  CalibrationOrder order{.setup = bench_setup(flags.engine.options),
+                         .file = flags.engine.automatic.calibration,
+                         .rounds = flags.repetitions,
+                         .progress = progress_bar(),
+                         .note = [](const std::string& line) { note(line); }};
+  order.setup.options.threads = threads.empty() ? 0 : threads.front();
   if (command.is_given("--device")) {
-    order.devices = named_devices(flags.engine.device, "--device");
+    order.devices = named_devices(flags.engine.options.device, "--device");
     refuse_doubles(order.devices, "--device");
   }
   std::vector<std::string> models = parse_names(flags.models, "-m");
   if (models.empty()) models = {""};  // the shipped one
   for (const std::string& model : models) {
-    order.flags.model.model = model;
-    calibrate(order);
+    order.setup.options.model = model;
+    const CalibrationResult result = calibrate(order);
+    print_coloured(to_text(result.table, stdout_style()));
+    note(fmt::format("kept in {} for --device auto", result.file.string()));
   }
 }
 
-void bench(BenchFlags flags) {
+void bench(const CommandLine& command, BenchFlags flags) {
   const auto key = signing_key(flags.sign);  // before any work
   settle_kv_type(flags);
   const std::vector<BenchTest> tests = wanted_tests(flags);
   check_required_phase(flags, tests);
-  const std::vector<Work> work = plan_work(flags, tests);
+  const std::vector<BenchWork> work = plan_work(command, flags, tests);
   const auto meter = energy_meter(flags.energy);
   const ShownSettings shown{
       .file = work.size() > 1 && parse_names(flags.models, "-m").size() > 1,
       .batch = flags.batch != BenchFlags{}.batch,
       .ubatch = !flags.ubatch.empty(),
-      .kv_type = flags.engine.kv_type.has_value(),
-      .fusion = flags.engine.fusion.has_value(),
+      .kv_type = flags.engine.options.pipeline.forward.kv_type.has_value(),
+      .fusion = flags.engine.options.pipeline.forward.fusion.has_value(),
       .peak = flags.peak,
       .sequences = flags.sequences != BenchFlags{}.sequences,
       .energy = flags.energy,
-      .devices = !flags.ab.empty() || flags.engine.device.find(',') != std::string::npos,
+      .devices = !flags.ab.empty() || flags.engine.options.device.find(',') != std::string::npos,
       .widest_test = widest_name(flags, tests)};
   const BenchOptions options{.repetitions = flags.repetitions,
                              .warm_up = !flags.no_warmup,
@@ -357,13 +231,13 @@ void define_bench(CommandLine& command) {
     if (!flags.ab.empty() && command.is_given("--device"))
       throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");
     const bool has_both =
-        !flags.engine.prefill_device.empty() && !flags.engine.decode_device.empty();
+        !flags.engine.options.prefill_device.empty() && !flags.engine.decode_device.empty();
     if (has_both && (!flags.ab.empty() || command.is_given("--device")))
       throw Error(ErrorCode::usage, flags.ab.empty() ? "--device" : "--ab",
                   "has no effect together with --prefill-device and --decode-device");
     if (flags.no_ledger && command.is_given("--sign"))
       throw Error(ErrorCode::usage, "--sign", "has no effect together with --no-ledger");
-    flags.calibrate ? calibrate(command, flags) : bench(flags);
+    flags.calibrate ? calibrate(command, flags) : bench(command, flags);
   };
 }
 

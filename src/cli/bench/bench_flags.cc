@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "cli/auto_device.h"
 #include "cli/flags.h"
 #include "cli/provenance.h"
 #include "device/device.h"
@@ -99,9 +98,9 @@ void add_bench_flags(CommandLine& command, BenchFlags& flags) {
   add_energy_flag(command, flags.energy);
 }
 
-BenchSetup bench_setup(const EngineFlags& flags) {
-  return {.options = engine_options(flags),
-          .receipt_context = receipt_context,
+BenchSetup bench_setup(EngineOptions options) {
+  return {.options = std::move(options),
+          .receipt_context = [](Engine& engine) { return receipt_context(engine); },
           .ubatch = {},
           .longest_test = {}};
 }
@@ -115,10 +114,11 @@ void settle_kv_type(BenchFlags& flags) {
                 "keys and values have one type here", "give both the same");
   if (k != "f16" && k != "q8_0" && k != "f32")
     throw Error(ErrorCode::usage, "-ctk " + k, "the KV cache is f16, q8_0 or f32");
-  if (flags.engine.kv_type)
+  std::optional<DType>& kv_type = flags.engine.options.pipeline.forward.kv_type;
+  if (kv_type)
     throw Error(ErrorCode::usage, "--kv-type", "says the same as -ctk and -ctv",
                 "give one of them");
-  flags.engine.kv_type = k;
+  kv_type = dtype_from_name(k);
 }
 
 std::vector<uint32_t> positive_counts(const std::vector<std::string>& texts,
@@ -154,7 +154,7 @@ std::vector<std::string> named_devices(const std::string& text, const std::strin
 
 std::vector<std::string> wanted_devices(const BenchFlags& flags) {
   if (flags.ab.empty()) {
-    const std::vector<std::string> devices = named_devices(flags.engine.device, "--device");
+    const std::vector<std::string> devices = named_devices(flags.engine.options.device, "--device");
     const bool has_host = std::any_of(devices.begin(), devices.end(), [](const std::string& name) {
       return device_entry(name).is_host;
     });
@@ -191,6 +191,91 @@ std::vector<SpeculationName> wanted_speculations(const BenchFlags& flags,
        {std::pair(!flags.ab.empty(), "--ab"), std::pair(flags.energy, "--energy")})
     if (is_given) throw Error(ErrorCode::usage, flag, fmt::format("cannot be had with {}", other));
   return names;
+}
+
+namespace {
+
+// What every combination of batches and threads needs, for one model and device.
+std::vector<BenchSetup> setups_of(const BenchFlags& flags, EngineOptions options,
+                                  const std::string& model, const std::vector<BenchTest>& tests) {
+  BenchSetup setup = bench_setup(std::move(options));
+  setup.options.model = model;
+  setup.measures_peak = flags.peak;
+  setup.speculations = wanted_speculations(flags, tests);
+  setup.most_guesses = flags.draft_max;
+  for (const BenchTest& test : tests) setup.sequences = std::max(setup.sequences, test.sequences);
+  for (const BenchTest& test : tests)
+    if (test.positions() > setup.positions) {
+      setup.positions = test.positions();
+      setup.longest_test = test.name();
+    }
+  std::vector<std::optional<uint32_t>> ubatches = {std::nullopt};
+  if (!flags.ubatch.empty()) ubatches.clear();
+  for (uint32_t n : positive_counts(flags.ubatch, "-ub")) ubatches.emplace_back(n);
+  std::vector<uint32_t> threads = positive_counts(flags.threads, "-t", kMostThreads);
+  if (threads.empty()) threads = {0};  // one per usable core
+  std::vector<BenchSetup> setups;
+  for (uint32_t batch : positive_counts(flags.batch, "-b"))
+    for (const auto& ubatch : ubatches)
+      for (uint32_t count : threads) {
+        setup.batch = batch;
+        setup.ubatch = ubatch;
+        setup.options.threads = count;
+        setups.push_back(setup);
+      }
+  return setups;
+}
+
+}  // namespace
+
+std::vector<BenchWork> plan_work(const CommandLine& command, const BenchFlags& flags,
+                                 const std::vector<BenchTest>& tests) {
+  const std::vector<std::string> devices = wanted_devices(flags);
+  std::vector<std::string> models = parse_names(flags.models, "-m");
+  if (models.empty()) models = {""};  // the shipped one
+  std::vector<BenchWork> work;
+  for (const std::string& model : models) {
+    std::vector<EngineOptions> options;
+    for (const std::string& device : devices)
+      options.push_back(options_on(device, devices, flags.engine));
+    check_engine_flags(command, options);
+    std::vector<std::vector<BenchSetup>> of_device;
+    for (EngineOptions& each : options)
+      of_device.push_back(setups_of(flags, std::move(each), model, tests));
+    if (flags.ab.empty()) {
+      for (const auto& setups : of_device)
+        for (const BenchSetup& setup : setups) work.push_back({setup, {}});
+      continue;
+    }
+    for (size_t i = 0; i < of_device[0].size(); ++i)
+      work.push_back({of_device[0][i], of_device[1][i]});
+  }
+  return work;
+}
+
+// A phase that no test has cannot have been done by the device.
+void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>& tests) {
+  const Requirement requirement = parse_requirement(flags.engine.options.require);
+  if (!requirement.phase) return;
+  const bool is_tested = std::any_of(tests.begin(), tests.end(), [&](const BenchTest& test) {
+    return (*requirement.phase == Phase::prefill ? test.prompt : test.generate) > 0;
+  });
+  if (!is_tested)
+    throw Error(ErrorCode::require, "--require " + to_text(requirement),
+                fmt::format("no test has a {}", name(*requirement.phase)), "see -p, -n and -pg");
+}
+
+std::string widest_name(const BenchFlags& flags, std::vector<BenchTest> tests) {
+  const size_t plain = tests.size();
+  for (const SpeculationName& name : wanted_speculations(flags, tests))
+    for (size_t i = 0; i < plain; ++i) {
+      tests.push_back(tests[i]);
+      tests.back().speculation = name.text;
+    }
+  std::string widest;
+  for (const BenchTest& test : tests)
+    if (test.name().size() > widest.size()) widest = test.name();
+  return widest;
 }
 
 }  // namespace tyto

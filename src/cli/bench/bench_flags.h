@@ -12,7 +12,7 @@
 namespace tyto {
 
 struct BenchFlags {
-  EngineFlags engine;  // its device is a list here
+  EngineChoice engine;  // its device is a list here
   std::vector<std::string> models;
   std::vector<std::string> prompt = {"512"};
   std::vector<std::string> generate = {"128"};
@@ -42,7 +42,7 @@ struct BenchFlags {
 
 void add_bench_flags(CommandLine& command, BenchFlags& flags);
 
-BenchSetup bench_setup(const EngineFlags& flags);  // for one model and device
+BenchSetup bench_setup(EngineOptions options);  // for one model and device
 
 // -ctk and -ctv, where they were given, become --kv-type.
 void settle_kv_type(BenchFlags& flags);
@@ -57,5 +57,19 @@ std::vector<std::string> named_devices(const std::string& text, const std::strin
 std::vector<std::string> wanted_devices(const BenchFlags& flags);
 std::vector<SpeculationName> wanted_speculations(const BenchFlags& flags,
                                                  const std::vector<BenchTest>& tests);
+
+// One engine to measure, or two to compare in turns.
+struct BenchWork {
+  BenchSetup first;
+  std::optional<BenchSetup> second;
+};
+
+std::vector<BenchWork> plan_work(const CommandLine& command, const BenchFlags& flags,
+                                 const std::vector<BenchTest>& tests);
+
+// A phase of --require that no test has is an Error.
+void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>& tests);
+
+std::string widest_name(const BenchFlags& flags, std::vector<BenchTest> tests);
 
 }  // namespace tyto

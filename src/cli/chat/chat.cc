@@ -16,9 +16,7 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/auto_device.h"
 #include "cli/chat/conversation.h"
-#include "cli/chat/input_history.h"
 #include "cli/commands.h"
 #include "engine/engine.h"
 #include "report/tables.h"
@@ -408,14 +406,13 @@ void take(Chat& chat, const TypedLine& line) {
 
 }  // namespace
 
-void talk(ChatCommandFlags& flags) {
-  auto grammar = read_grammar(flags.grammar);  // before any work
+void talk(const CommandLine& command, ChatCommandFlags& flags) {
   PromptCache prompt_cache(flags.prompt_cache);
   std::optional<QuietTerminal> quiet(std::in_place);
-  settle_device(flags.engine);
-  Engine engine(engine_options(flags.engine), progress_bar());
-  prompt_cache.load(engine, flags.engine);
-  Conversation conversation(engine, flags, std::move(grammar));
+  settle_engine(command, flags.engine);
+  Engine engine(flags.engine.options, progress_bar());
+  prompt_cache.load(engine, flags.engine.options);
+  Conversation conversation(engine, flags);
   quiet.reset();  // before the editor looks at the terminal
   ChatInput input;
   catch_interrupts();
@@ -453,7 +450,7 @@ void define_chat(CommandLine& command) {
                    "--seed",        "--stop",    "--device",        "--context",
                    "--threads",     "--kv-type", "--lora",          "--draft",
                    "--json-schema", "--require", "--context-shift", "--verbose"};
-  command.run = [&flags] { talk(flags); };
+  command.run = [&command, &flags] { talk(command, flags); };
 }
 
 }  // namespace tyto

@@ -8,13 +8,9 @@
 #include <random>
 #include <utility>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/json_value.h"
 #include "base/utf8.h"
-#include "cli/combination.h"
+#include "check/combination.h"
 #include "cli/prompt.h"
 #include "engine/engine.h"
 #include "model/description.h"
@@ -23,72 +19,6 @@
 #include "text/grammar/constraint.h"
 
 namespace tyto {
-namespace {
-
-constexpr uint64_t kMostDialogueBytes = 64 << 20;
-constexpr const char* kSchema = "tyto-chat-1";
-constexpr FileKind kSavedChat = {"a saved chat", "{\n  \"schema\": \"tyto-chat-"};
-
-void add_message(const Json& json, const ChatMessage& message, Dialogue& dialogue) {
-  std::vector<Exchange>& exchanges = dialogue.exchanges;
-  const bool is_answered = exchanges.empty() || !exchanges.back().assistant.empty();
-  if (message.content.empty()) json.at("content").fail("is empty");
-  if (!message.tool_calls.empty()) json.fail("has tool calls, which a chat cannot continue");
-  const bool is_system = message.role == "system" || message.role == "developer";
-  if (is_system && dialogue.system.empty() && exchanges.empty())
-    dialogue.system = message.content;
-  else if (message.role == "user" && is_answered)
-    exchanges.push_back({message.content, ""});
-  else if (message.role == "assistant" && !is_answered)
-    exchanges.back().assistant = message.content;
-  else
-    json.at("role").fail(fmt::format(
-        "\"{}\" may not stand here; after a system message user and assistant take turns",
-        printable_name(message.role)));
-}
-
-}  // namespace
-
-std::vector<ChatMessage> messages_of(const Dialogue& dialogue, size_t first_exchange) {
-  std::vector<ChatMessage> messages;
-  if (!dialogue.system.empty()) messages.push_back({"system", dialogue.system});
-  for (size_t i = first_exchange; i < dialogue.exchanges.size(); ++i) {
-    const Exchange& exchange = dialogue.exchanges[i];
-    messages.push_back({"user", exchange.user});
-    if (!exchange.assistant.empty()) messages.push_back({"assistant", exchange.assistant});
-  }
-  return messages;
-}
-
-void save_dialogue(const Dialogue& dialogue, const std::string& path) {
-  JsonValue json = {{"schema", kSchema}, {"messages", JsonValue::array()}};
-  for (const ChatMessage& message : messages_of(dialogue))
-    json["messages"].push_back(JsonValue{{"role", message.role}, {"content", message.content}});
-  try {
-    AtomicFile file(path, Replace::same_kind, kSavedChat);
-    file.write(json.dump(2) + "\n");
-    file.commit();
-  } catch (const Error& error) {
-    throw Error(error.code, "", error.what(), "name another file");  // there is no --force here
-  }
-}
-
-Dialogue load_dialogue(const std::string& path) {
-  const Json json = Json::parse(read_replaceable_file(path, kMostDialogueBytes), path);
-  const Json schema = json.at("schema");
-  if (schema.as_string() != kSchema)
-    schema.fail(fmt::format("expected \"{}\", which /save writes", kSchema));
-  json.refuse_repeated_names();
-  const Json array = json.at("messages");
-  const std::vector<ChatMessage> messages = messages_from_json(array);
-  Dialogue dialogue;
-  array.for_each_element(
-      [&](size_t index, const Json& message) { add_message(message, messages[index], dialogue); });
-  if (!dialogue.exchanges.empty() && dialogue.exchanges.back().assistant.empty())
-    array.fail("ends with a message that has no answer");
-  return dialogue;
-}
-
 namespace {
 
 std::atomic<bool> interrupted = false;
@@ -128,18 +58,16 @@ void tell(const Error& error) {
   tell(fmt::format("tyto: {}{}", error.what(), error.hint.empty() ? "" : " (" + error.hint + ")"));
 }
 
-Conversation::Conversation(Engine& engine, const ChatCommandFlags& flags,
-                           std::shared_ptr<const Grammar> grammar)
+Conversation::Conversation(Engine& engine, const ChatCommandFlags& flags)
     : engine_(engine),
       flags_(flags),
       template_(choose_chat_template(engine.tokenizer().vocabulary(), flags.chat.chat_template,
                                      engine.model().path.string())),
-      grammar_(std::move(grammar)),
-      speculation_(flags.speculation, engine, flags.engine),
+      speculation_(flags.speculation, engine, flags.engine.options),
       sampling_(sampler_options(flags.settings.sampling, engine.model())),
       sampler_(sampling_),
       dialogue_{flags.chat.system, {}} {
-  if (grammar_) tokens_ = std::make_shared<const TokenTrie>(engine.tokenizer());
+  if (flags.grammar) tokens_ = std::make_shared<const TokenTrie>(engine.tokenizer());
   tell_of_idle_system();
 }
 
@@ -147,7 +75,7 @@ std::string Conversation::greeting() const {
   const ModelDescription model = describe(engine_.model());
   const std::string type = model.type.empty() ? "" : ", " + model.type;
   return fmt::format("{} ({}{}) on {} · context {} · /help", model.name, model.size, type,
-                     flags_.engine.devices(), context());
+                     device_names(flags_.engine.options), context());
 }
 
 void Conversation::say(const std::string& text) {
@@ -197,7 +125,7 @@ void Conversation::tell_of_idle_system() {
 
 void Conversation::use_settings() {
   const SamplingFlags& flags = flags_.settings.sampling;
-  if (grammar_ && flags.ignore_eos)
+  if (flags_.grammar && flags.ignore_eos)
     throw Error(ErrorCode::usage, "ignore-eos", "excludes --grammar and --json-schema");
   sampling_ = sampler_options(flags, engine_.model());
   sampler_ = Sampler(sampling_);
@@ -274,7 +202,8 @@ std::optional<std::vector<Token>> Conversation::fitting_prompt(std::span<const T
 }
 
 Answer Conversation::generate_part(Request request, AnswerText& text, AnswerPrinter& printer) {
-  const bool hold = !flags_.engine.require.empty();  // until the receipt proves where it came from
+  const bool hold =
+      !flags_.engine.options.require.empty();  // until the receipt proves where it came from
   std::string held;
   const auto show = [&](std::string_view written) {
     const AnswerText::Piece piece = text.push(written);
@@ -312,9 +241,9 @@ void Conversation::answer(AnswerPrinter& printer) {
   const std::string chat = rendered().text;
   AnswerText text(tokenizer, chat, false);
   request.shown_special = special_thought_markers(tokenizer);
-  if (grammar_)
+  if (flags_.grammar)
     request.constraint = std::make_shared<Constraint>(
-        grammar_, tokens_, AnswerPlace{.thoughts = thoughts_ahead(tokenizer, chat)});
+        flags_.grammar, tokens_, AnswerPlace{.thoughts = thoughts_ahead(tokenizer, chat)});
   // In several parts where exchanges are dropped to go on.
   while (true) {
     request.prompt = std::move(*prompt);
@@ -379,15 +308,17 @@ void Conversation::report_end(const Answer& last, const Constraint* constraint) 
 // Said with the first answer alone.
 void Conversation::report_verification() {
   if (std::exchange(has_said_verified_, true)) return;
-  const Combination combination = combination_of(engine_, flags_.engine);
+  const Combination combination = combination_of(engine_, flags_.engine.options, progress_bar());
   const Verification found = verification_of(combination);
   if (!found.warning.empty()) tell("tyto: " + found.warning);
   if (!flags_.settings.verbose) {
-    const std::string sentence = verified_sentence(found, combination, engine_, flags_.engine);
+    const std::string sentence =
+        verified_sentence(found, combination, engine_, flags_.engine.options);
     if (!sentence.empty()) tell(sentence);
     return;
   }
-  std::string clauses = identity_clause(engine_.identity()) + verified_clause(found, flags_.engine);
+  std::string clauses =
+      identity_clause(engine_.identity()) + verified_clause(found, flags_.engine.options);
   constexpr std::string_view kSeparator = " · ";
   if (clauses.starts_with(kSeparator)) clauses.erase(0, kSeparator.size());
   if (!clauses.empty()) tell(clauses, Ink::dim);

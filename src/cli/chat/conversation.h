@@ -1,9 +1,8 @@
 // A dialogue with a model: what is said goes through the engine, and answers are shown as they
-// come. It is saved in a file and continued from one.
+// come.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,29 +17,12 @@
 #include "engine/generate.h"
 #include "shell/terminal.h"
 #include "text/chat_template.h"
+#include "text/dialogue.h"
 
 namespace tyto {
 
 class Engine;
 class TokenTrie;
-
-struct Exchange {
-  std::string user;
-  std::string assistant;  // empty: not answered yet
-};
-
-struct Dialogue {
-  std::string system;  // empty: none
-  std::vector<Exchange> exchanges;
-};
-
-// As a model gets them, from one exchange on.
-std::vector<ChatMessage> messages_of(const Dialogue& dialogue, size_t first_exchange = 0);
-
-// A file that is there already is replaced only if it is such a file, too.
-void save_dialogue(const Dialogue& dialogue, const std::string& path);
-// An input Error where the file is something else, or no dialogue of whole exchanges.
-Dialogue load_dialogue(const std::string& path);
 
 // What may be changed while the conversation goes on.
 struct ChatSettings {
@@ -50,8 +32,8 @@ struct ChatSettings {
 };
 
 struct ChatCommandFlags {
-  EngineFlags engine;
-  GrammarFlags grammar;
+  EngineChoice engine;
+  std::shared_ptr<const Grammar> grammar;
   ChatFlags chat;
   ChatSettings settings;
   SpeculationFlags speculation;
@@ -70,8 +52,7 @@ void tell(const Error& error);
 class Conversation {
  public:
   // `flags` may change, and outlive it.
-  Conversation(Engine& engine, const ChatCommandFlags& flags,
-               std::shared_ptr<const Grammar> grammar);
+  Conversation(Engine& engine, const ChatCommandFlags& flags);
 
   // One turn. What was said is not kept if there is no answer: it was interrupted before its first
   // word, or failed.
@@ -115,7 +96,6 @@ class Conversation {
   Engine& engine_;
   const ChatCommandFlags& flags_;
   ChatTemplate template_;
-  std::shared_ptr<const Grammar> grammar_;  // shared with the answers' constraints; null: none
   std::shared_ptr<const TokenTrie> tokens_;
   OpenSpeculation speculation_;
   SamplerOptions sampling_;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/spelling.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/interpreter.h"
@@ -149,17 +149,10 @@ Buffer zeroed(size_t bytes) {
               memory, [bytes](void* p) { ::munmap(p, std::max<size_t>(bytes, 1)); })};
 }
 
-std::string read_processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown processor";
-}
-
-// Read once: devices are asked for it between tokens.
-const std::string& processor_name() {
-  static const std::string name = read_processor_name();
-  return name;
+const std::string& known_processor_name() {
+  static const std::string kUnknown = "unknown processor";
+  const std::string& name = processor_name();
+  return name.empty() ? kUnknown : name;
 }
 
 // A bound for any x86 core so far: two 512-bit units at 6 GHz that multiply and add 64 int8 values
@@ -200,7 +193,7 @@ class CpuDevice : public Device {
 
   DeviceInfo info() const override {
     return {.name = "cpu",
-            .description = fmt::format("{}, {}, {} kernels", processor_name(),
+            .description = fmt::format("{}, {}, {} kernels", known_processor_name(),
                                        counted(env_.pool.threads(), "thread"), loops_.name),
             .shares_host_memory = true,
             .rounds_to_bf16 = loops_.floats->rounds_to_bf16,

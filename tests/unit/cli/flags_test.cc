@@ -3,34 +3,96 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/engine.h"
-#include "shell/command_line.h"
 #include "support/expect_error.h"
 
 namespace tyto {
 namespace {
 
-std::string problem(const EngineFlags& flags) {
-  try {
-    engine_options(flags);
-  } catch (const Error& error) {
-    return std::string(error.what()) + " (" + error.hint + ")";
+// A command with the flags of the engine, given some of them.
+struct Asked {
+  explicit Asked(const std::vector<std::string>& words) : command("run", "") {
+    add_engine_flags(command, choice);
+    std::vector<std::string> all = {"-m", "m.gguf"};  // else one is looked for beside the test
+    all.insert(all.end(), words.begin(), words.end());
+    parse(command, all);
   }
-  return "none";
+
+  std::string problem() {
+    try {
+      settle_engine(command, choice);
+    } catch (const Error& error) {
+      return std::string(error.what()) + " (" + error.hint + ")";
+    }
+    return "none";
+  }
+
+  CommandLine command;
+  EngineChoice choice;
+};
+
+std::string problem(const std::vector<std::string>& words) {
+  return Asked(words).problem();
 }
 
-// With a model, so that none is looked for beside the test.
-EngineFlags on(const std::string& device) {
-  EngineFlags flags;
-  flags.model.model = "m.gguf";
-  flags.device = device;
-  return flags;
+TEST(EngineFlags, AreReadIntoTheOptions) {
+  Asked asked({"--device",
+               "vnpu",
+               "--decode-device",
+               "cpu",
+               "--min-n",
+               "9",
+               "--kv-type",
+               "q8_0",
+               "--fusion",
+               "op",
+               "--kv-memory",
+               "3M",
+               "--on-device-error",
+               "fail",
+               "--weights",
+               "int8",
+               "--lora",
+               "a.gguf=0.5",
+               "-t",
+               "3",
+               "-c",
+               "64"});
+  EXPECT_EQ(asked.problem(), "none");
+  const EngineOptions& options = asked.choice.options;
+  EXPECT_EQ(options.model, "m.gguf");
+  EXPECT_EQ(options.prefill(), "vnpu");
+  EXPECT_EQ(options.device, "cpu");
+  EXPECT_EQ(device_names(options), "vnpu/cpu");
+  EXPECT_EQ(options.threads, 3u);
+  EXPECT_EQ(options.settings, (DeviceSettings{{"weights", "int8"}}));
+  ASSERT_EQ(options.adapters.size(), 1u);
+  EXPECT_EQ(adapter_text(options.adapters[0]), "a.gguf=0.5");
+  const PipelineOptions& pipeline = options.pipeline;
+  EXPECT_EQ(pipeline.min_prompt, 9u);
+  EXPECT_EQ(pipeline.on_error, OnDeviceError::fail);
+  EXPECT_EQ(pipeline.forward.context, 64u);
+  EXPECT_EQ(pipeline.forward.kv_type, DType::q8_0);
+  EXPECT_EQ(pipeline.forward.fusion, Fusion::op);
+  EXPECT_EQ(pipeline.forward.kv_memory, 3u << 20);
 }
 
-TEST(DeviceFlags, SayWhichDevicesHeedThem) {
-  EngineFlags flags;
+TEST(EngineFlags, ErrorsNameFlagAndValue) {
+  EXPECT_ERROR(Asked({"--kv-memory", "1X"}), "--kv-memory 1X: expected a size like 512M or 4G");
+  EXPECT_ERROR(Asked({"--fusion", "all"}), "--fusion");
+  EXPECT_ERROR(Asked({"--lora", "a=b"}), "--lora a=b: expected FILE or FILE=SCALE");
+  EXPECT_EQ(problem({"--min-n", "5"}),
+            "--min-n: has no effect while prompts and tokens both go to cpu (choose two with "
+            "--prefill-device and --decode-device)");
+  EXPECT_EQ(problem({"--prefill-device", "vnpu", "--min-n", "5", "--max-n", "4"}),
+            "--min-n 5 --max-n 4: leave no prompt to the prefill device (give a --max-n that is "
+            "not less)");
+}
+
+TEST(DeviceFlags, SayWhichDevicesHaveThem) {
+  Asked asked({});
   std::map<std::string, std::vector<std::string>> devices;
-  for (const Flag& flag : device_flags(flags)) devices[flag.name()] = flag.rules.devices;
+  for (const Flag& flag : asked.command.flags)
+    if (!flag.rules.devices.empty()) devices[flag.name()] = flag.rules.devices;
   const std::vector<std::string> any_npu = {"npu", "vnpu"};
   const std::vector<std::string> virtual_npu = {"vnpu"};
   const decltype(devices) expected = {
@@ -50,47 +112,35 @@ TEST(DeviceFlags, SayWhichDevicesHeedThem) {
   EXPECT_EQ(devices, expected);
 }
 
-TEST(DeviceFlags, OfAnotherDeviceAreRefused) {
-  EngineFlags flags = on("cpu");
-  flags.settings["prompt-rows"] = "64";
-  EXPECT_EQ(problem(flags),
+TEST(DeviceFlags, FlagsOfAnotherDeviceAreRefused) {
+  EXPECT_EQ(problem({"--prompt-rows", "64"}),
             "--prompt-rows: has no effect with --device cpu (it is for --device npu and --device "
             "vnpu)");
-  flags = on("npu");
-  flags.settings["vnpu-fault"] = "";
-  EXPECT_EQ(problem(flags),
+  EXPECT_EQ(problem({"--device", "npu", "--vnpu-fault", "x"}),
             "--vnpu-fault: has no effect with --device npu (it is for --device vnpu)");
-  flags.device = "vnpu";
-  EXPECT_EQ(problem(flags), "none");
+  EXPECT_EQ(problem({"--device", "vnpu", "--vnpu-fault", "x"}), "none");
+  EXPECT_EQ(problem({"--on-device-error", "retry"}),
+            "--on-device-error: has no effect with --device cpu (it is for --device npu and "
+            "--device vnpu and --device vulkan)");
 }
 
 TEST(DeviceFlags, TheCpuTakesPartWhateverTheDevice) {
-  EngineFlags flags = on("vnpu");
-  flags.settings["isa"] = "generic";
-  EXPECT_EQ(problem(flags), "none");
+  EXPECT_EQ(problem({"--device", "vnpu", "--isa", "generic"}), "none");
 }
 
-TEST(DeviceFlags, PointIntoTheFlags) {
-  EngineFlags flags = on("vnpu");
-  flags.settings["weights"] = "int8";
-  flags.settings["isa"] = "avx2";
-  for (const Flag& flag : device_flags(flags))
-    if (!is_heeded(flag, "cpu")) unset(flag.target);
-  EXPECT_FALSE(flags.settings["weights"].has_value());
-  EXPECT_EQ(flags.setting("isa", ""), "avx2");
-}
-
-TEST(DeviceFlags, OfSeveralDevicesAreForThoseThatHeedThem) {
-  EngineFlags flags = on("auto");
-  flags.settings["weights"] = "int8";
-  flags.settings["isa"] = "avx2";
-  const EngineFlags of_cpu = flags_for("cpu", {"cpu", "vnpu"}, flags);
-  EXPECT_EQ(of_cpu.device, "cpu");
-  EXPECT_EQ(of_cpu.setting("weights", "none"), "none");
-  EXPECT_EQ(of_cpu.setting("isa", ""), "avx2");
-  EXPECT_EQ(flags_for("vnpu", {"cpu", "vnpu"}, flags).setting("weights", ""), "int8");
+TEST(DeviceFlags, OneOfSeveralDevicesGetsItsOwnSettings) {
+  const std::vector<std::string> both = {"cpu", "vnpu"};
+  const Asked asked({"--weights", "int8", "--isa", "avx2"});
+  const EngineOptions cpu = options_on("cpu", both, asked.choice);
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.settings, (DeviceSettings{{"isa", "avx2"}}));
+  const EngineOptions vnpu = options_on("vnpu", both, asked.choice);
+  EXPECT_EQ(vnpu.settings, asked.choice.options.settings);
+  EXPECT_NO_THROW(check_engine_flags(asked.command, std::vector{cpu, vnpu}));
   // With no device that has the setting, it stays, to be refused.
-  EXPECT_EQ(flags_for("cpu", {"cpu"}, flags).setting("weights", ""), "int8");
+  const EngineOptions alone = options_on("cpu", {"cpu"}, asked.choice);
+  EXPECT_EQ(alone.settings.at("weights"), "int8");
+  EXPECT_ERROR(check_engine_flags(asked.command, std::vector{alone}), "--weights: has no effect");
 }
 
 TEST(TokenIds, AreSeparatedByCommasOrWhiteSpace) {

@@ -416,17 +416,33 @@ TEST_F(CommandLineTest, RowsCanBeChangedAndRemoved) {
   EXPECT_EQ(problem({"--count", "1"}), "--count: tyto fly has no such flag");
 }
 
-TEST_F(CommandLineTest, TargetsAreSetAndUnset) {
-  const Target form = &values.form;
-  const Target name = &values.name;
-  EXPECT_FALSE(is_set(form));
-  values.form = "";
-  EXPECT_TRUE(is_set(form));
-  unset(form);
-  EXPECT_FALSE(values.form.has_value());
-  EXPECT_TRUE(is_set(name));
-  unset(name);
-  EXPECT_FALSE(is_set(name));
+TEST_F(CommandLineTest, ValuesOfOtherTypesAreReadFromWordsAndGiveThemBack) {
+  std::optional<std::chrono::milliseconds> time;
+  uint64_t bytes = 16 << 20;
+  std::vector<char> letters;
+  const auto letter = [](const std::string& word, const std::string& flag) {
+    if (word.size() != 1) throw Error(ErrorCode::usage, flag + " " + word, "is not a letter");
+    return word[0];
+  };
+  fly.add({
+      {"--time", time_target(time), "TIME", "how long", Rules{.shows_default = true}},
+      {"--size", size_target(bytes), "SIZE", "how much", Rules{.shows_default = true}},
+      {"--letter", typed(letters, letter, [](char c) { return std::string(1, c); }), "L", "which"},
+  });
+  EXPECT_EQ(fly.flag("--time").default_text, "never");
+  EXPECT_EQ(fly.flag("--size").default_text, "16M");
+  EXPECT_EQ(value_text(fly.flag("--letter").target), "");
+  EXPECT_EQ(problem({"--time", "90s", "--size", "3K", "--letter", "a", "--letter", "b"}), "none");
+  EXPECT_EQ(time, std::chrono::seconds(90));
+  EXPECT_EQ(value_text(fly.flag("--time").target), "90s");
+  EXPECT_EQ(bytes, 3072u);
+  EXPECT_EQ(letters, (std::vector<char>{'a', 'b'}));
+  EXPECT_EQ(value_text(fly.flag("--letter").target), "a,b");
+  EXPECT_EQ(problem({"--time", "90"}), "--time 90: expected a time like 30s, 5m, 1h, or never");
+  EXPECT_EQ(problem({"--size", "0"}), "--size 0: expected a size like 512M or 4G");
+  EXPECT_EQ(problem({"--letter", "ab"}), "--letter ab: is not a letter");
+  EXPECT_EQ(problem({"--time", "never"}), "none");
+  EXPECT_FALSE(time.has_value());
 }
 
 TEST_F(CommandLineTest, HelpIsMadeOfTheRows) {

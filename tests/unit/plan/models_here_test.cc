@@ -1,5 +1,5 @@
 // Whether a model runs on a machine, and where.
-#include "cli/models_here.h"
+#include "plan/models_here.h"
 
 #include <gtest/gtest.h>
 

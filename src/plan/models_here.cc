@@ -1,19 +1,17 @@
-#include "cli/models_here.h"
-
-#include <unistd.h>
+#include "plan/models_here.h"
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/build_advice.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/store/kernel_store.h"
 #include "llama/pipeline.h"
 #include "model/stores/local_models.h"
 #include "plan/air_images.h"
-#include "shell/terminal.h"
+#include "plan/build_advice.h"
 
 namespace tyto {
 namespace {
@@ -79,14 +77,8 @@ ModelHere look_at(const LocalModel& model, const MachineHere& machine) {
 
 }  // namespace
 
-uint64_t machine_memory() {
-  const auto pages = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
-  const auto page = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  return pages * page;
-}
-
 MachineHere machine_here() {
-  MachineHere machine{.memory_bytes = machine_memory(), .why_no_npu = why_no_npu()};
+  MachineHere machine{.memory_bytes = machine_facts().memory_bytes, .why_no_npu = why_no_npu()};
   if (!machine.why_no_npu) machine.kernels = default_kernel_store();
   return machine;
 }

@@ -1,5 +1,5 @@
 // What chats remember of what was typed.
-#include "cli/chat/input_history.h"
+#include "shell/line_editor.h"
 
 #include <sys/stat.h>
 

@@ -1,5 +1,4 @@
-#include "cli/bench/bench_output.h"
-#include "base/json_value.h"
+#include "bench/bench_output.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/json_value.h"
+#include "base/machine.h"
 #include "bench/bench_run.h"
-#include "cli/provenance.h"
 #include "report/tables.h"
 
 namespace tyto {
@@ -19,7 +19,11 @@ BenchFormat bench_format(const std::string& name);  // table, md, csv, json, jso
 
 // Where a run of the benchmark happened; the same for all its rows.
 struct BenchOrigin {
-  BuildFacts build;
+  struct Commit {  // that was built; empty and 0: unknown
+    std::string commit;
+    uint64_t number = 0;  // commits before it
+  };
+  Commit build;
   MachineFacts machine;
 };
 

@@ -19,7 +19,6 @@ struct MachineHere {
   std::filesystem::path kernels = {};          // images that were imported
 };
 MachineHere machine_here();
-uint64_t machine_memory();  // in bytes
 
 enum class NpuImages : uint8_t {
   none,      // they are not built for this model

@@ -1,4 +1,4 @@
-#include "cli/plan_table.h"
+#include "plan/plan_table.h"
 
 #include <gtest/gtest.h>
 

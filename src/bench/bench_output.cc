@@ -1,4 +1,4 @@
-#include "cli/bench/bench_output.h"
+#include "bench/bench_output.h"
 
 #include <algorithm>
 #include <cctype>
@@ -12,7 +12,6 @@
 #include "bench/bench_comparison.h"
 #include "evidence/ledger.h"
 #include "report/energy.h"
-#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -1,4 +1,4 @@
-#include "cli/build_advice.h"
+#include "plan/build_advice.h"
 
 #include <algorithm>
 #include <set>

@@ -1,85 +1,19 @@
-#include "cli/calibration.h"
+#include "bench/calibrate.h"
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/spelling.h"
-#include "cli/bench/bench_flags.h"
-#include "cli/bench/bench_output.h"
-#include "cli/flags.h"
-#include "cli/provenance.h"
+#include "bench/bench_output.h"
+#include "bench/bench_tests.h"
+#include "device/device.h"
 #include "engine/engine.h"
+#include "model/description.h"
 #include "model/stores/stores.h"
-#include "plan/calibration.h"
-#include "report/tables.h"
-#include "shell/terminal.h"
+#include "plan/auto_device.h"
 
 namespace tyto {
-namespace {
-
-std::string text_of(const CalibratedModel& model) {
-  const auto device_text = [](const CalibratedDevice& device) {
-    return device.name + (device.is_modelled ? " (modelled)" : "");
-  };
-  return fmt::format("{} on {}: {}", model.name, model.time.substr(0, model.time.find('T')),
-                     joined(model.devices, ", ", device_text));
-}
-
-}  // namespace
-
-CalibratedMachine this_machine() {
-  const MachineFacts facts = machine_facts();
-  return {.cpu = facts.cpu, .cpu_threads = facts.cpu_threads, .tyto = TYTO_VERSION};
-}
-
-std::string settings_text(const EngineFlags& flags) {
-  std::vector<std::string> given;
-  if (flags.fusion) given.push_back("--fusion " + *flags.fusion);
-  for (const auto& [name, value] : flags.settings)
-    if (value) given.push_back(fmt::format("--{} {}", name, *value));
-  return joined(given, " ");
-}
-
-CalibrationHere calibration_here(const std::string& named) {
-  CalibrationHere here;
-  try {
-    here.path = named.empty() ? default_calibration() : std::filesystem::path(named);
-  } catch (const Error& error) {  // the environment does not say where the cache is
-    here.why_ignored = error.what();
-    return here;
-  }
-  std::error_code ignored;
-  if (named.empty() && !std::filesystem::exists(here.path, ignored)) return here;
-  try {
-    here.calibration = calibration_from(here.path);
-  } catch (const Error& error) {
-    if (!named.empty()) throw;
-    here.why_ignored = error.what();
-    return here;
-  }
-  if (const auto reason = why_not_here(*here.calibration, this_machine())) {
-    here.calibration.reset();
-    here.why_ignored = fmt::format("{} {}", here.path.string(), *reason);
-  }
-  return here;
-}
-
-std::string summary(const Calibration& calibration) {
-  return joined(calibration.models, "; ", text_of);
-}
-
-std::string calibration_text() {
-  constexpr const char* kMeasure =
-      "`tyto bench --calibrate` measures this machine for --device auto";
-  const CalibrationHere here = calibration_here();
-  if (here.calibration) return "--device auto goes by " + summary(*here.calibration) + ".";
-  if (here.why_ignored.empty()) return fmt::format("Nothing was measured yet: {}.", kMeasure);
-  return fmt::format("{}: ignored; {}.", here.why_ignored, kMeasure);
-}
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -112,18 +46,18 @@ std::vector<BenchTest> tests_within(uint32_t context) {
 
 OpenDevice opened(const std::string& name, const std::vector<std::string>& names,
                   const CalibrationOrder& order, uint32_t context) {
-  const EngineFlags flags = flags_for(name, names, order.flags);
-  BenchSetup setup = bench_setup(flags);
+  BenchSetup setup = order.setup;
+  setup.options = options_for(name, names, setup.options);
   // Other devices have the cache that their kernels are made for.
   if (device_entry(name).is_host)
     for (const BenchTest& test : tests_within(context))
       setup.positions = std::max(setup.positions, test.positions());
-  OpenDevice measured{.bench = open_bench_engine(setup, progress_bar()), .figures = {}};
+  OpenDevice measured{.bench = open_bench_engine(setup, order.progress), .figures = {}};
   const DeviceInfo device = measured.bench.engine->devices().front();
   measured.figures = {.name = device.name,
                       .description = device.description,
                       .driver = device.driver,
-                      .settings = settings_text(flags),
+                      .settings = settings_text(setup.options),
                       .is_modelled = device.is_virtual};
   return measured;
 }
@@ -138,7 +72,7 @@ std::vector<OpenDevice> open_all(const CalibrationOrder& order, uint32_t context
       devices.push_back(opened(name, names, order, context));
     } catch (const Error& error) {
       if (!order.devices.empty() || error.code == ErrorCode::usage) throw;
-      note(fmt::format("{} is left out: {}", name, error.what()));
+      order.note(fmt::format("{} is left out: {}", name, error.what()));
     }
   return devices;
 }
@@ -154,14 +88,14 @@ bool is_short_enough(const OpenDevice& device, const BenchTest& test) {
 }
 
 // In turns, so that what drifts on the machine meets all of them.
-void measure_in_rounds(std::vector<OpenDevice>& devices, const BenchTest& test, uint32_t rounds) {
+void measure_in_rounds(std::vector<OpenDevice>& devices, const BenchTest& test, uint32_t rounds,
+                       const Progress& progress) {
   std::vector<std::vector<double>> rates(devices.size());
   for (uint32_t round = 0; round < rounds; ++round)
     for (size_t d = 0; d < devices.size(); ++d) {
       if (round == 0 ? !is_short_enough(devices[d], test) : rates[d].empty()) continue;
-      const BenchRow row =
-          measure(devices[d].bench, test,
-                  {.repetitions = 1, .warm_up = round == 0, .progress = progress_bar()});
+      const BenchRow row = measure(devices[d].bench, test,
+                                   {.repetitions = 1, .warm_up = round == 0, .progress = progress});
       if (row.refused()) throw Error(ErrorCode::device, devices[d].figures.name, refusal_line(row));
       rates[d].push_back(row.tokens_per_second().front());
       if (test.prompt > 0) devices[d].prefill_seconds_per_token = wall_seconds(row) / test.prompt;
@@ -236,17 +170,18 @@ CalibrationHere file_here(const std::string& named) {
 
 }  // namespace
 
-void calibrate(const CalibrationOrder& order) {
-  const bool is_named = !order.flags.calibration.empty();
-  const CalibrationHere here = file_here(order.flags.calibration);
+CalibrationResult calibrate(const CalibrationOrder& order) {
+  const bool is_named = !order.file.empty();
+  const CalibrationHere here = file_here(order.file);
   Calibration calibration = kept_calibration(here, is_named);
   AtomicFile file(here.path, is_named ? Replace::same_kind_read : Replace::own_state,
                   kCalibrationFile);  // before any work
-  if (!here.why_ignored.empty()) note(here.why_ignored + ": replaced");
-  const ModelDescription model = describe_model(find_model(model_or_shipped(order.flags.model)));
+  if (!here.why_ignored.empty()) order.note(here.why_ignored + ": replaced");
+  const ModelDescription model =
+      describe_model(find_model(model_or_shipped(order.setup.options.model)));
   std::vector<OpenDevice> devices = open_all(order, model.config.context);
   for (const BenchTest& test : tests_within(model.config.context))
-    measure_in_rounds(devices, test, order.rounds);
+    measure_in_rounds(devices, test, order.rounds, order.progress);
   CalibratedModel measured{.name = devices.front().bench.facts.model_type,
                            .type = model.main_type,
                            .weight_bytes = model.weight_bytes,
@@ -258,8 +193,7 @@ void calibrate(const CalibrationOrder& order) {
   add(calibration, std::move(measured));
   file.write(calibration_json(calibration));
   file.commit();
-  print_coloured(to_text(table_of(devices), stdout_style()));
-  note(fmt::format("kept in {} for --device auto", here.path.string()));
+  return {table_of(devices), here.path};
 }
 
 }  // namespace tyto

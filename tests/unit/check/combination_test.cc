@@ -1,10 +1,10 @@
 // What a machine's devices add to a combination.
-#include "cli/combination.h"
+#include "check/combination.h"
 
 #include <gtest/gtest.h>
 
-#include "cli/flags.h"
 #include "device/device.h"
+#include "engine/engine.h"
 #include "evidence/verified.h"
 
 namespace tyto {
