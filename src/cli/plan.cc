@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
-#include "bench/cpu_rows.h"
+#include "bench/calibrate.h"
 #include "cli/bench/bench_flags.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

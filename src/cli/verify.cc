@@ -21,11 +21,6 @@ struct VerifyFlags {
   bool force = false;
 };
 
-void remember_verdict(const VerifyReport& report) {
-  remember({report.combination, has_passed(report), report.context.time, report.against,
-            static_cast<uint32_t>(report.prompts.size())});
-}
-
 void show(const VerifyReport& report, const VerifyFlags& flags, const Tokenizer& tokenizer) {
   if (flags.json.is_for_stdout()) {
     print(verify_json(report, tokenizer));
@@ -63,7 +58,9 @@ void verify(const VerifyFlags& flags) {
   const GateOptions standard;
   report.remembered = report.gate.tokens >= standard.tokens && report.gate.k == standard.k &&
                       !options.settings.contains("vnpu-fault");
-  if (report.remembered) remember_verdict(report);
+  if (report.remembered)
+    remember({report.combination, has_passed(report), report.context.time, report.against,
+              static_cast<uint32_t>(report.prompts.size())});
   show(report, flags, engine.tokenizer());
   if (json.is_wanted()) json.write(verify_json(report, engine.tokenizer()));
   if (!has_passed(report))

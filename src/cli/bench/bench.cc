@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "bench/bench_comparison.h"
 #include "bench/bench_output.h"
-#include "bench/bench_pair.h"
 #include "bench/bench_peak.h"
 #include "bench/bench_tests.h"
 #include "bench/calibrate.h"
