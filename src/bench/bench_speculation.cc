@@ -19,7 +19,7 @@ Sampler greedy() {
 
 }  // namespace
 
-void spoil(OracleScript& script, double acceptance) {
+void falsify_drafts(OracleScript& script, double acceptance) {
   const size_t count = script.tokens.size();
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), 0);
@@ -27,8 +27,8 @@ void spoil(OracleScript& script, double acceptance) {
   for (size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
   const auto wrong =
       static_cast<size_t>(std::lround((1 - acceptance) * static_cast<double>(count)));
-  script.is_spoiled.assign(count, false);
-  for (size_t i = 0; i < wrong; ++i) script.is_spoiled[order[i]] = true;
+  script.is_wrong.assign(count, false);
+  for (size_t i = 0; i < wrong; ++i) script.is_wrong[order[i]] = true;
 }
 
 Drafter oracle_drafter(std::shared_ptr<const OracleScript> script) {
@@ -38,7 +38,7 @@ Drafter oracle_drafter(std::shared_ptr<const OracleScript> script) {
          i < script->tokens.size() && guesses.size() < most; ++i) {
       const Token token = script->tokens[i];
       const auto other = static_cast<Token>((static_cast<uint32_t>(token) + 1) % script->vocab);
-      guesses.push_back(script->is_spoiled[i] ? other : token);
+      guesses.push_back(script->is_wrong[i] ? other : token);
     }
     return guesses;
   };
@@ -71,7 +71,7 @@ void BenchGuesser::record(Pipeline& pipeline, Sequence& sequence, std::span<cons
     token = sampler.sample(pipeline.run(sequence, {&token, 1}));
     script_->tokens.push_back(token);
   }
-  spoil(*script_, name_.oracle.value_or(1));
+  falsify_drafts(*script_, name_.oracle.value_or(1));
 }
 
 void BenchGuesser::begin(std::span<const Token> text) {

@@ -19,11 +19,12 @@ namespace tyto {
 struct OracleScript {
   size_t begin = 0;  // tokens of the text
   std::vector<Token> tokens = {};
-  std::vector<bool> is_spoiled = {};  // [tokens]
+  std::vector<bool> is_wrong = {};  // [tokens]
   uint32_t vocab = 0;
 };
-// Spoils all but the share `acceptance` of the tokens, to the nearest one, always the same.
-void spoil(OracleScript& script, double acceptance);
+// Makes drafts wrong for all but the share `acceptance` of the tokens, to the nearest one, always
+// the same ones.
+void falsify_drafts(OracleScript& script, double acceptance);
 // Guesses as the script has it.
 Drafter oracle_drafter(std::shared_ptr<const OracleScript> script);
 

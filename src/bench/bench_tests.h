@@ -54,7 +54,7 @@ struct TestLists {
 std::vector<BenchTest> bench_tests(const TestLists& lists);
 
 // Who guesses in a test: "lookup", "draft small.gguf", or "oracle:0.70", which knows what the model
-// will say and spoils all but that share of it.
+// will say and drafts all but that share of it wrongly.
 struct SpeculationName {
   std::string text;
   std::optional<double> oracle = {};  // the share

@@ -255,8 +255,8 @@ class Signals {
     ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
   }
   // 0: none came in time.
-  int wait(std::chrono::milliseconds most) const {
-    const timespec time{most.count() / 1000, (most.count() % 1000) * 1'000'000};
+  int wait(std::chrono::milliseconds limit) const {
+    const timespec time{limit.count() / 1000, (limit.count() % 1000) * 1'000'000};
     return std::max(0, ::sigtimedwait(&set_, nullptr, &time));
   }
   bool ask_to_end() const {
@@ -322,9 +322,9 @@ void reload(CommandLine& command, ServeFlags& flags, const http::ServerOptions& 
 
 // No more requests; those that have begun may end. When the time is over, or at a second signal,
 // they are told so and ended.
-void drain(std::chrono::milliseconds most, const Signals& signals, EngineThread& engine,
+void drain(std::chrono::milliseconds limit, const Signals& signals, EngineThread& engine,
            http::Server& server) {
-  const auto end = std::chrono::steady_clock::now() + most;
+  const auto end = std::chrono::steady_clock::now() + limit;
   server.drain();
   bool is_over = false;
   while (!is_over && std::chrono::steady_clock::now() < end && !signals.ask_to_end())

@@ -78,9 +78,9 @@ std::string did_you_mean(const std::string& typed, const std::vector<std::string
 void help(Chat&, const std::string&) {
   Table table{.id = "chat-commands", .title = "", .columns = {{"", false}, {"", false}}};
   for (const ChatCommand& command : chat_commands()) {
-    std::string left = command.name;
-    if (command.argument != Argument::none) left += std::string(" ") + command.argument_name;
-    table.rows.push_back({{left, command.meaning}});
+    std::string usage = command.name;
+    if (command.argument != Argument::none) usage += std::string(" ") + command.argument_name;
+    table.rows.push_back({{usage, command.meaning}});
   }
   table.notes = {
       "End a line with a backslash to continue in the next one. Pasted text is one message. Put a "

@@ -13,18 +13,18 @@ namespace {
 OracleScript script(size_t tokens, double acceptance) {
   OracleScript made{.begin = 3, .vocab = 10};
   for (size_t i = 0; i < tokens; ++i) made.tokens.push_back(static_cast<Token>(i % 10));
-  spoil(made, acceptance);
+  falsify_drafts(made, acceptance);
   return made;
 }
 
 TEST(BenchSpeculation, AnOracleSpoilsItsShareAndAlwaysTheSame) {
   for (const double acceptance : {0.0, 0.25, 0.5, 0.7, 1.0}) {
     const OracleScript made = script(64, acceptance);
-    const auto wrong = std::ranges::count(made.is_spoiled, true);
+    const auto wrong = std::ranges::count(made.is_wrong, true);
     EXPECT_NEAR(static_cast<double>(wrong), 64 * (1 - acceptance), 0.5) << acceptance;
-    EXPECT_EQ(made.is_spoiled, script(64, acceptance).is_spoiled);
+    EXPECT_EQ(made.is_wrong, script(64, acceptance).is_wrong);
   }
-  EXPECT_TRUE(script(0, 0.5).is_spoiled.empty());
+  EXPECT_TRUE(script(0, 0.5).is_wrong.empty());
 }
 
 TEST(BenchSpeculation, AnOracleGuessesFromWhereTheTextIs) {
@@ -36,7 +36,7 @@ TEST(BenchSpeculation, AnOracleGuessesFromWhereTheTextIs) {
   EXPECT_TRUE(drafter(text, 0).empty());
   text.resize(3 + 12);
   EXPECT_TRUE(drafter(text, 4).empty());
-  spoil(*made, 0);
+  falsify_drafts(*made, 0);
   text.resize(3 + 8);
   EXPECT_EQ(drafter(text, 2), (std::vector<Token>{9, 0}));  // each another token of the vocabulary
 }
