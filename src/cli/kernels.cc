@@ -14,6 +14,7 @@
 #include "llama/pipeline.h"
 #include "model/synth.h"
 #include "plan/build_advice.h"
+#include "plan/kernel_tables.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
 #include "shell/output.h"
@@ -30,138 +31,6 @@ struct DescribeFlags {
   uint32_t window = 2048;
   JsonFlag json;
 };
-
-constexpr std::string_view kPhaseNames[] = {"prompt", "token", "head"};  // as JSON has them
-
-std::string_view phase_name(AirPhase phase) {
-  return kPhaseNames[static_cast<size_t>(phase)];
-}
-
-bool is_attention(const AirProgram& program) {
-  return program.steps.size() == 1 && program.steps.front() == Role::attention;
-}
-
-std::string_view attention_order(const AirProgram& program) {
-  const bool by_head =
-      std::any_of(program.arguments.begin(), program.arguments.end(),
-                  [](const AirArgument& a) { return a.layout == AirLayout::heads_first; });
-  return by_head ? "by head" : "by position";
-}
-
-// As MLIR-AIR's builder has been told it; nothing for a model that it builds no decode of.
-std::optional<Q4nxLayout> decode_layout(AirDims dims, uint32_t window) {
-  for (const Q4nxBuild& build : q4nx_builds()) {
-    AirDims same = dims;
-    same.seq = build.dims.seq;
-    if (same == build.dims) return q4nx_layout(dims, window);
-  }
-  return std::nullopt;
-}
-
-// The dimensions of images, by name.
-JsonValue to_json(const AirDims& dims) {
-  JsonValue fields;
-  for (const DimField& field : kDimFields) fields[field.name] = dims.*field.member;
-  return fields;
-}
-
-JsonValue to_json(const AirProgram& program) {
-  JsonValue arguments = JsonValue::array();
-  for (const AirArgument& argument : program.arguments)
-    arguments.push_back({{"name", argument.name},
-                         {"role", to_string(argument.role)},
-                         {"type", info(argument.dtype).name},
-                         {"rows", argument.rows},
-                         {"cols", argument.cols},
-                         {"bytes", argument.bytes()},
-                         {"layout", to_string(argument.layout)},
-                         {"source", argument.source}});
-  JsonValue steps = JsonValue::array();
-  for (const Role step : program.steps) steps.push_back(name(step));
-  JsonValue row = {{"name", program.name},
-                   {"entry", program.entry},
-                   {"phase", phase_name(program.phase)},
-                   {"launches", program.launches},
-                   {"steps", std::move(steps)},
-                   {"arguments", std::move(arguments)}};
-  if (is_attention(program)) row["attention"] = attention_order(program);
-  return row;
-}
-
-JsonValue to_json(const Q4nxLayout& layout) {
-  const AirDims& dims = layout.dims;
-  JsonValue rows = JsonValue::array(), cols = JsonValue::array();
-  for (const Q4nxPhase& phase : {layout.qkv, layout.o, layout.gate_up, layout.down}) {
-    rows.push_back(phase.rows / kQ4nxBlockRows);
-    cols.push_back(phase.cols / kQ4nxBlockCols);
-  }
-  JsonValue buffers = JsonValue::array();
-  for (const Q4nxWeightBuffer& buffer : layout.weight_buffers)
-    buffers.push_back({{"argument", buffer.argument},
-                       {"first_layer", buffer.first_layer},
-                       {"layers", buffer.layers},
-                       {"has_head", buffer.has_head},
-                       {"elements", buffer.elements}});
-  return {{"layers", dims.layers},
-          {"emb", dims.emb},
-          {"heads", dims.heads},
-          {"kv_heads", dims.kv_heads},
-          {"head_dim", dims.head_dim},
-          {"vocab", dims.vocab},
-          {"qkv_bias", dims.qkv_bias},
-          {"qk_norm", dims.qk_norm},
-          {"window", layout.window},
-          {"qkv_rows", dims.q_dim() + 2 * dims.kv_dim()},
-          {"dual_channel", 1},  // what q4nx_block_index packs for
-          {"block_rows", kQ4nxBlockRows},
-          {"block_cols", kQ4nxBlockCols},
-          {"block_elements", kQ4nxBlockElements},
-          {"phase_row_blocks", std::move(rows)},
-          {"phase_col_blocks", std::move(cols)},
-          {"layer_elements", layout.layer_elements},
-          {"head_chunk_rows", layout.head_chunk_rows},
-          {"head_chunks", layout.head_chunks},
-          {"weight_buffers", std::move(buffers)},
-          {"norm_elements_per_layer", uint64_t{2} * dims.emb},
-          {"rope_row_elements", layout.rope_row_elements},
-          {"rope_row_per_layer", layout.rope_rows > 1 ? 1 : 0},
-          {"kv_groups", layout.kv_groups},
-          {"kv_position_elements", uint64_t{layout.kv_group_heads} * dims.head_dim},
-          {"kv_region_elements", layout.kv_region_elements},
-          {"kv_layer_elements", layout.kv_layer_elements}};
-}
-
-std::string_view use_of(const AirProgram& program) {
-  constexpr std::string_view kUses[] = {"for prompts, in every layer",
-                                        "for a decoded token, in every layer",
-                                        "for the logits, after the last layer"};
-  if (program.name == kFusedDecode) return "a whole decoded token";
-  return kUses[static_cast<size_t>(program.phase)];
-}
-
-void print_program(const AirProgram& program) {
-  Table table{.id = "program",
-              .title = fmt::format("{} ({}): {}, {}", program.name, program.entry, use_of(program),
-                                   counted(program.launches, "launch")),
-              .columns = {{"#"},
-                          {"argument", false},
-                          {"role", false},
-                          {"type", false, 1},
-                          {"rows"},
-                          {"columns"},
-                          {"layout", false, 2},
-                          {"source", false, 3}}};
-  for (size_t i = 0; i < program.arguments.size(); ++i) {
-    const AirArgument& argument = program.arguments[i];
-    table.rows.push_back(
-        {{std::to_string(i), std::string(argument.name), std::string(to_string(argument.role)),
-          std::string(info(argument.dtype).name), std::to_string(argument.rows),
-          std::to_string(argument.cols),
-          argument.layout == AirLayout::none ? "" : std::string(to_string(argument.layout)),
-          std::string(argument.source)}});
-  }
-  print_coloured(to_text(table, stdout_style()) + "\n");
-}
 
 void describe(const DescribeFlags& flags) {
   const AirDims dims = air_dims(model_dims(shape_by_name(flags.shape), 0), flags.seq);
@@ -181,8 +50,10 @@ void describe(const DescribeFlags& flags) {
     note("note: MLIR-AIR builds no bf16 images of this model; these follow the rules of others");
   print_prose(fmt::format("Kernels of {}, for prompts of {} rows; --shape names another model.\n\n",
                           flags.shape, flags.seq));
-  for (const AirProgram& program : model.programs) print_program(program);
-  if (decode) print_program(fused_decode_program(dims, flags.window));
+  std::vector<AirProgram> programs = model.programs;
+  if (decode) programs.push_back(fused_decode_program(dims, flags.window));
+  for (const AirProgram& program : programs)
+    print_coloured(to_text(program_table(program), stdout_style()) + "\n");
 }
 
 void define_kernels_describe(CommandLine& command) {
@@ -234,12 +105,6 @@ std::filesystem::path store_folder() {
   return default_kernel_store();
 }
 
-uint64_t bytes_of(const KernelEntry& entry) {
-  uint64_t bytes = 0;
-  for (const StoredImage& image : entry.images) bytes += image.bytes;
-  return bytes;
-}
-
 NamedDims named_dims(const std::string& shape) {
   const Config config = shape_by_name(shape);
   return {shape, air_dims(model_dims(config, 0), kLlama32_1b.seq)};
@@ -252,30 +117,6 @@ std::vector<NamedDims> shapes_of(const std::string& name) {
   for (const std::string& known : shape_names())
     if (differences_from_llama(shape_by_name(known)).empty()) shapes.push_back(named_dims(known));
   return shapes;
-}
-
-std::string columns_text(const KernelEntry& entry) {
-  return entry.columns ? std::to_string(*entry.columns) : "unknown";
-}
-
-void print_entries(const std::vector<KernelEntry>& entries) {
-  Table table{.id = "kernels",
-              .title = "",
-              .columns = {{"name", false},
-                          {"entry", false, 2},
-                          {"arguments", true, 3},
-                          {"launches", true, 3},
-                          {"columns", true, 4},
-                          {"size"},
-                          {"platform", false},
-                          {"imported", false, 1}}};
-  for (const KernelEntry& entry : entries)
-    table.rows.push_back(
-        {{entry.name, entry.entry, std::to_string(entry.arguments), std::to_string(entry.launches),
-          columns_text(entry), human_bytes(bytes_of(entry)),
-          entry.platform.starts_with("not checked") ? "unproven" : entry.platform,
-          entry.imported_at}});
-  print_coloured(to_text(table, stdout_style()));
 }
 
 bool has_same_images(const KernelEntry& one, const KernelEntry& other) {
@@ -322,7 +163,7 @@ void import_folder(const ImportFlags& flags) {
   const KernelManifest before = read_manifest(store_folder());
   const ImportReport report = import_kernels(store_folder(), flags.folder, options);
   for (const std::string& line : report.notes) note("note: " + line);
-  print_entries(report.entries);
+  print_coloured(to_text(kernel_table(report.entries), stdout_style()));
   note_second_names(before, report);
   size_t images = 0;
   for (const KernelEntry& entry : report.entries) images += entry.images.size();
@@ -330,26 +171,6 @@ void import_folder(const ImportFlags& flags) {
                    counted(report.entries.size(), "kernel"), report.entries.front().shape,
                    counted(images, "image"), report.images_written, store_folder().string()));
   check_none_refused(flags.folder, before, report);
-}
-
-JsonValue to_json(const KernelEntry& entry) {
-  JsonValue images = JsonValue::array();
-  for (const StoredImage& image : entry.images)
-    images.push_back({{"file", image_path(store_folder(), image).string()},
-                      {"kind", to_string(image.kind)},
-                      {"length", image.length},
-                      {"bytes", image.bytes},
-                      {"hash", image.hash}});
-  JsonValue row = {{"name", entry.name},           {"program", entry.program},
-                   {"entry", entry.entry},         {"shape", entry.shape},
-                   {"arguments", entry.arguments}, {"launches", entry.launches},
-                   {"columns", nullptr},           {"run_bytes", entry.run_bytes},
-                   {"window", entry.window},       {"platform", entry.platform},
-                   {"flags", entry.flags},         {"toolchain", entry.toolchain},
-                   {"source", entry.source},       {"imported_at", entry.imported_at},
-                   {"dims", to_json(entry.dims)},  {"images", std::move(images)}};
-  if (entry.columns) row["columns"] = *entry.columns;
-  return row;
 }
 
 std::string report_text(const JsonValue& json) {
@@ -360,29 +181,16 @@ void list(const JsonFlag& json) {
   const KernelManifest manifest = read_manifest(store_folder());
   if (json.is_given()) {
     JsonValue rows = JsonValue::array();
-    for (const KernelEntry& entry : manifest.entries) rows.push_back(to_json(entry));
+    for (const KernelEntry& entry : manifest.entries)
+      rows.push_back(to_json(entry, store_folder()));
     if (put_json(json, report_text(rows))) return;
   }
   if (manifest.entries.empty()) {
     note(
         fmt::format("no kernels in {}; see `tyto kernels import --help`", store_folder().string()));
   } else {
-    print_entries(manifest.entries);
+    print_coloured(to_text(kernel_table(manifest.entries), stdout_style()));
   }
-}
-
-JsonValue to_json(const CheckReport& report) {
-  JsonValue problems = JsonValue::array();
-  for (const ImageProblem& problem : report.problems)
-    problems.push_back({{"fault", to_string(problem.fault)},
-                        {"kernel", problem.entry},
-                        {"file", problem.file},
-                        {"reason", problem.reason}});
-  return {{"images", report.images},
-          {"unchanged", report.trusted},
-          {"hashed", report.hashed},
-          {"bytes_read", report.bytes_read},
-          {"problems", std::move(problems)}};
 }
 
 void print_check(const CheckReport& report) {

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_value.h"
+#include "base/spelling.h"
 #include "evidence/receipt_check.h"
 #include "evidence/seal.h"
 
@@ -377,6 +378,61 @@ void append_record(const fs::path& path, const JsonValue& record, const SigningK
   const std::string line = chained_line(record, end.last, key);
   append_line(path, line);
   write_head(path, {end.rows + 1, digest(line)});
+}
+
+namespace {
+
+std::string in_brackets(const std::string& mark) {
+  return mark.empty() ? "" : "[" + mark + "]";
+}
+
+}  // namespace
+
+std::string marks_of(const Ledger& ledger, const LedgerEntry& entry) {
+  const std::string first = in_brackets(superseded_mark(entry));
+  const std::string second = in_brackets(broken_mark(ledger, entry));
+  return first + (first.empty() || second.empty() ? "" : "  ") + second;
+}
+
+std::string list_json(const Ledger& ledger, bool has_superseded) {
+  JsonValue rows = JsonValue::array();
+  for (const LedgerEntry& entry : ledger.entries) {
+    if (!superseded_mark(entry).empty() && !has_superseded) continue;
+    rows.push_back({{"id", entry.id},
+                    {"date", entry.date},
+                    {"test", entry.test},
+                    {"speed", entry.speed},
+                    {"executed_on", entry.executed_on},
+                    {"model", entry.model},
+                    {"marks", marks_of(ledger, entry)}});
+  }
+  return rows.dump(2) + "\n";
+}
+
+std::string whole_chain(const Ledger& ledger) {
+  std::string first, last;
+  for (const LedgerEntry& entry : ledger.entries) {
+    if (!entry.is_chained) continue;
+    if (first.empty()) first = entry.id.substr(0, 8);
+    last = entry.id.substr(0, 8);
+  }
+  if (ledger.chained == 0) return "no record is chained";
+  return fmt::format("{}, the chain is whole from {} to {}", counted(ledger.chained, "record"),
+                     first, last);
+}
+
+std::string check_json(const Ledger& ledger, const std::filesystem::path& path, bool is_trusted) {
+  JsonValue problems = JsonValue::array();
+  for (const LedgerProblem& problem : ledger.problems)
+    problems.push_back({{"line", problem.line}, {"what", problem.what}});
+  const bool is_whole = ledger.problems.empty();
+  const JsonValue json = {{"file", path.string()},
+                          {"is_whole", is_whole},
+                          {"chained", ledger.chained},
+                          {"without_hash", ledger.not_chained},
+                          {"signed_by_trusted_key", is_whole && is_trusted},
+                          {"problems", std::move(problems)}};
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tyto

@@ -103,4 +103,12 @@ Ledger read_ledger(const std::filesystem::path& path, const PublicKey* trusted =
 void append_record(const std::filesystem::path& path, const JsonValue& record,
                    const SigningKey* key = nullptr);
 
+// "[superseded ...]  [broken ...]"; empty: nothing is to be said of it.
+std::string marks_of(const Ledger& ledger, const LedgerEntry& entry);
+// "12 records, the chain is whole from 1a2b3c4d to 5e6f7a8b"
+std::string whole_chain(const Ledger& ledger);
+// What `tyto results list` and `tyto results check` print as JSON.
+std::string list_json(const Ledger& ledger, bool has_superseded);
+std::string check_json(const Ledger& ledger, const std::filesystem::path& path, bool is_trusted);
+
 }  // namespace tyto

@@ -68,16 +68,6 @@ void fail_if_broken(const OpenLedger& opened) {
               "`tyto results check` lists them all");
 }
 
-std::string in_brackets(const std::string& mark) {
-  return mark.empty() ? "" : "[" + mark + "]";
-}
-
-std::string marks_of(const Ledger& ledger, const LedgerEntry& entry) {
-  const std::string first = in_brackets(superseded_mark(entry));
-  const std::string second = in_brackets(broken_mark(ledger, entry));
-  return first + (first.empty() || second.empty() ? "" : "  ") + second;
-}
-
 // Into a file or a pipe without headers: every line is a result.
 std::vector<Column> list_columns(const TextStyle& style) {
   std::vector<Column> columns = {{"id", false},   {"date", false, 1},     {"test", false},
@@ -86,21 +76,6 @@ std::vector<Column> list_columns(const TextStyle& style) {
   if (style.width == 0)
     for (Column& column : columns) column.header.clear();
   return columns;
-}
-
-std::string list_json(const Ledger& ledger, bool with_superseded) {
-  JsonValue rows = JsonValue::array();
-  for (const LedgerEntry& entry : ledger.entries) {
-    if (!superseded_mark(entry).empty() && !with_superseded) continue;
-    rows.push_back({{"id", entry.id},
-                    {"date", entry.date},
-                    {"test", entry.test},
-                    {"speed", entry.speed},
-                    {"executed_on", entry.executed_on},
-                    {"model", entry.model},
-                    {"marks", marks_of(ledger, entry)}});
-  }
-  return rows.dump(2) + "\n";
 }
 
 void list(const ListFlags& flags) {
@@ -144,34 +119,6 @@ void show(const ShowFlags& flags) {
   fail_if_broken(opened);
 }
 
-// "12 records, the chain is whole from 1a2b3c4d to 5e6f7a8b"
-std::string whole_chain(const Ledger& ledger) {
-  std::string first, last;
-  for (const LedgerEntry& entry : ledger.entries) {
-    if (!entry.is_chained) continue;
-    if (first.empty()) first = entry.id.substr(0, 8);
-    last = entry.id.substr(0, 8);
-  }
-  if (ledger.chained == 0) return "no record is chained";
-  return fmt::format("{}, the chain is whole from {} to {}", counted(ledger.chained, "record"),
-                     first, last);
-}
-
-std::string check_json(const OpenLedger& opened) {
-  const Ledger& ledger = opened.ledger;
-  JsonValue problems = JsonValue::array();
-  for (const LedgerProblem& problem : ledger.problems)
-    problems.push_back({{"line", problem.line}, {"what", problem.what}});
-  const bool is_whole = ledger.problems.empty();
-  const JsonValue json = {{"file", opened.path.string()},
-                          {"is_whole", is_whole},
-                          {"chained", ledger.chained},
-                          {"without_hash", ledger.not_chained},
-                          {"signed_by_trusted_key", is_whole && opened.trusted.has_value()},
-                          {"problems", std::move(problems)}};
-  return json.dump(2) + "\n";
-}
-
 void print_check(const OpenLedger& opened) {
   const Ledger& ledger = opened.ledger;
   std::string out;
@@ -194,7 +141,9 @@ void check(const CheckFlags& flags) {
   const OpenLedger opened =
       open_ledger(flags.file.empty() ? ledger_path() : fs::path(flags.file), flags.trust);
   const Ledger& ledger = opened.ledger;
-  if (!flags.json.is_given() || !put_json(flags.json, check_json(opened))) print_check(opened);
+  if (!flags.json.is_given() ||
+      !put_json(flags.json, check_json(ledger, opened.path, opened.trusted.has_value())))
+    print_check(opened);
   if (!ledger.problems.empty())
     throw Error(ErrorCode::input, opened.path.string(),
                 counted(ledger.problems.size(), "problem") + " in " +
