@@ -43,7 +43,8 @@ struct CompileFlags {
 constexpr FolderKind kImages = {
     "a folder of images", [](std::string_view file) {
       const auto parts = {".elf",          ".xclbin",         ".insts.bin",
-                          "manifest.json", ".decode_windows", ".decode_flags"};
+                          "manifest.json", ".decode_windows", ".decode_flags",
+                          ".params.txt",   ".maxl"};
       return std::any_of(parts.begin(), parts.end(),
                          [&](std::string_view part) { return file.ends_with(part); });
     }};
@@ -86,6 +87,12 @@ void write_decode(AtomicFolder& folder, const AirDims& dims, uint32_t context) {
     stamp += fmt::format("{}{}", stamp.empty() ? "" : " ", window);
   }
   write_text(folder.file(".decode_windows"), stamp + "\n");
+  const uint32_t positions = decode_windows(context).back();
+  write_bytes(folder.file("decode_scratchpad.elf"),
+              virtual_image(dims, kFusedDecodeElf, positions, 0).bytes);
+  write_text(folder.file("decode_scratchpad.params.txt"),
+             decode_parameters_text(q4nx_layout(dims, positions)));
+  write_text(folder.file("decode_scratchpad.maxl"), fmt::format("{}\n", positions));
   write_text(folder.file(".decode_flags"), "W_DUAL_CHAN=1\n");
 }
 

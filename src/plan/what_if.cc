@@ -492,7 +492,8 @@ constexpr std::string_view kAirBf16Shapes[] = {"llama-3.2-1b", "llama-3.2-3b", "
                                                "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b",
                                                "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b"};
 constexpr std::string_view kAirQ4nxShapes[] = {"llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b",
-                                               "qwen2.5-3b",   "qwen2.5-7b",   "qwen3-8b"};
+                                               "qwen2.5-3b",   "qwen2.5-7b",   "qwen3-4b",
+                                               "qwen3-8b"};
 constexpr std::string_view kFlmShapes[] = {"llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b",
                                            "qwen2.5-3b",   "qwen3-0.6b",   "qwen3-1.7b",
                                            "qwen3-4b",     "qwen3-8b"};

@@ -25,10 +25,11 @@ using golden::Fixture;
 using testing_support::OneSequence;
 
 struct Q4nxRunner {
-  Q4nxRunner(const Model& model, const std::string& device) {
+  Q4nxRunner(const Model& model, const std::string& device, DecodeForm form = DecodeForm::windows) {
     const PipelineOptions options{.forward = {.fusion = Fusion::token}};
     NpuSettings npu;
     npu.weights = NpuWeights::q4nx;
+    npu.decode = form;
     npu.prompt_rows = {128};
     const DeviceEnv env{pool, trace, Fusion::token, model_dims(model.config, 0),
                         testing_support::settings_of(npu)};
@@ -73,6 +74,12 @@ TEST_P(Q4nxGolden, DecodesWhatTheCpuDoesInOneDispatchAToken) {
     EXPECT_EQ(vnpu.trace.device("vnpu").completions - before, 1u);
     EXPECT_EQ(vnpu.trace.device("cpu").launches - host_before, 2u);
   }
+}
+
+// One image, and no window to change on the way.
+TEST_P(Q4nxGolden, DecodesTheSameAsOneElf) {
+  Q4nxRunner windows(rounded_.model, "vnpu"), elf(rounded_.model, "vnpu", DecodeForm::elf);
+  for (const Token token : ids_) ASSERT_EQ(elf.run({&token, 1}), windows.run({&token, 1}));
 }
 
 // From the window of 64 positions to that of 128.

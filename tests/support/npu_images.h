@@ -31,7 +31,31 @@ struct MadeElf {
   std::vector<uint32_t> pdi_bytes = {};
   uint8_t os_abi = 69, abi_version = 0x10, elf_class = 1;
   char argument_type = 'P';  // another one: a scalar
+  // Not empty: the control code is a stream of operations, the descriptors' and then these.
+  std::vector<std::vector<uint32_t>> operations = {};
+  uint32_t scratchpad_bytes = 0;
 };
+
+// Operations of the control code.
+inline std::vector<uint32_t> create_scratchpad(uint32_t bytes) {
+  return {10, bytes, 0, 0};
+}
+inline std::vector<uint32_t> write_word(uint32_t address, uint32_t value) {
+  return {0, 0, address, 0, value, 6 * 4};
+}
+// `element_bytes` of an address; 0: the word is added as it is.
+inline std::vector<uint32_t> update_register(uint32_t place, uint32_t element_bytes,
+                                             uint32_t address) {
+  constexpr uint32_t kMultiply = 0, kAdd = 1;
+  return {12 | place << 8 | (element_bytes != 0 ? kMultiply : kAdd) << 16, element_bytes, address};
+}
+constexpr uint32_t kDescriptorAddress = 0x1d044, kCoreAddress = 0x0020'0400;
+
+// What mlir-aie writes for a decode: the words of the scratchpad, the cores', the cache's address.
+inline std::vector<std::vector<uint32_t>> decode_operations(uint32_t words = 2) {
+  return {create_scratchpad(words * 4), write_word(kCoreAddress, 0),
+          update_register(1, 0, kCoreAddress), update_register(0, 2, kDescriptorAddress)};
+}
 
 // Section by section, with the offsets of names and bytes filled in at the end.
 class ElfWriter {
@@ -88,20 +112,43 @@ class ElfWriter {
 };
 
 inline void put_symbol(std::string& table, std::string& strings, const std::string& name,
-                       uint8_t type, uint16_t section) {
+                       uint8_t type, uint16_t section, uint32_t size = 0) {
   put(table, static_cast<uint32_t>(strings.size()));
   strings += name + '\0';
-  put(table, uint64_t{0});
+  put(table, uint32_t{0});
+  put(table, size);
   put(table, type);
   put(table, uint8_t{0});
   put(table, section);
 }
 
+// A stream with a header, and the descriptors in operations that write them.
+inline std::string control_stream(const MadeElf& made) {
+  std::vector<uint32_t> words;
+  for (const AddressPatch& patch : made.patches) {
+    words.insert(words.end(), {1, 0, 0x1d040, (4 + kDescriptorWords) * 4});
+    for (const uint32_t word : patch.descriptor.value_or(DmaDescriptor{})) words.push_back(word);
+  }
+  for (const std::vector<uint32_t>& operation : made.operations)
+    words.insert(words.end(), operation.begin(), operation.end());
+  std::string text;
+  const auto operations = static_cast<uint32_t>(made.patches.size() + made.operations.size());
+  for (const uint32_t word : {6u << 24 | 4u << 16 | 1u << 8, 1u << 8 | 8, operations,
+                              static_cast<uint32_t>((words.size() + 4) * 4)})
+    put(text, word);
+  for (const uint32_t word : words) put(text, word);
+  return text;
+}
+
 inline std::string elf_file(const MadeElf& made) {
   std::string text;
+  const bool is_stream = !made.operations.empty();
+  if (is_stream) text = control_stream(made);
+  const size_t first = is_stream ? 4 + 4 : 0, step = kDescriptorWords + (is_stream ? 4 : 0);
   for (const AddressPatch& patch : made.patches)
-    for (const uint32_t word : patch.descriptor.value_or(DmaDescriptor{})) put(text, word);
-  for (uint32_t i = 0; i < made.text_words; ++i) put(text, made.seed + i);
+    if (!is_stream)
+      for (const uint32_t word : patch.descriptor.value_or(DmaDescriptor{})) put(text, word);
+  for (uint32_t i = 0; !is_stream && i < made.text_words; ++i) put(text, made.seed + i);
 
   std::string symbols(16, '\0'), names(1, '\0');
   std::string signature = "_Z" + std::to_string(made.kernel.size()) + made.kernel;
@@ -120,7 +167,7 @@ inline std::string elf_file(const MadeElf& made) {
   uint32_t symbol = 0;
   for (size_t i = 0; i < made.patches.size(); ++i) {
     put_symbol(dynamic, dynamic_names, std::to_string(made.patches[i].argument), 1, kTextSection);
-    put(relocations, static_cast<uint32_t>(i * kDescriptorWords * 4));
+    put(relocations, static_cast<uint32_t>((first + i * step) * 4));
     put(relocations, uint32_t{++symbol << 8 | 5});
     put(relocations, static_cast<uint32_t>(made.patches[i].offset));
   }
@@ -131,6 +178,12 @@ inline std::string elf_file(const MadeElf& made) {
     put_symbol(dynamic, dynamic_names, name, 1, kTextSection);
     put(relocations, uint32_t{0});
     put(relocations, uint32_t{++symbol << 8 | 8});
+    put(relocations, uint32_t{0});
+  }
+  if (made.scratchpad_bytes > 0) {
+    put_symbol(dynamic, dynamic_names, "scratch-pad-ctrl", 1, kTextSection, made.scratchpad_bytes);
+    put(relocations, uint32_t{8});
+    put(relocations, uint32_t{++symbol << 8 | 5});
     put(relocations, uint32_t{0});
   }
   const uint32_t strings = writer.add(".strtab", 3, names);
@@ -154,7 +207,7 @@ inline MadeElf elf_of(const AirProgram& program, uint32_t seed = 0) {
   made.arguments = static_cast<uint32_t>(program.arguments.size());
   made.seed = seed;
   for (uint32_t i = 0; i < program.arguments.size(); ++i)
-    if (program.arguments[i].role != AirRole::dead)
+    if (program.arguments[i].role != AirRole::dead && program.arguments[i].role != AirRole::length)
       made.patches.push_back({i, 0, linear_descriptor(program.arguments[i].bytes())});
   return made;
 }

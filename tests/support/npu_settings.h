@@ -15,6 +15,9 @@ inline DeviceSettings settings_of(const NpuSettings& npu) {
   settings.emplace("vnpu-hostile", "on");  // no test of the NPU's code is to rely on less
   if (npu.int8_blocks) settings.emplace("int8-blocks", "");
   if (npu.block_float) settings.emplace("vnpu-numerics", "bfp16");
+  if (npu.decode != DecodeForm::any)
+    settings.emplace("decode-images", npu.decode == DecodeForm::elf ? "elf" : "windows");
+  if (npu.check_first) settings.emplace("first-dispatch", "check");
   if (npu.guard) settings.emplace("guard", "on");
   if (npu.images_like > 0)
     settings.emplace("images-like", known_air_models()[npu.images_like - 1].name);

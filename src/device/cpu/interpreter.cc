@@ -200,6 +200,9 @@ void check_launch(const Program& program, const Launch& launch, const std::strin
       cache != kNoArg || launch.kernel == Kernel::rope || launch.kernel == Kernel::prompt_attention;
   if (has_heads && (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > kMaxHeadDim))
     fail_input(where, "{}: head_dim {} is not usable", launch.name, shape.head_dim);
+  const bool shares_heads = cache != kNoArg || launch.kernel == Kernel::prompt_attention;
+  if (shares_heads && shape.kv_heads == 0)
+    fail_input(where, "{}: {} heads share none", launch.name, shape.heads);
   if (cache != kNoArg) check_cache(program, launch, cache, where);
 }
 
@@ -486,6 +489,31 @@ std::span<const Operation> Interpreter::operations(const LaunchGroup& group,
   return fused_operations_;
 }
 
+// Rounds the widened values in blocks of positions, the last of which has rows that the call does
+// not attend to.
+void Interpreter::share_exponents(const Compiled& compiled, std::byte* storage, const Call& call) {
+  constexpr size_t kValues = 2;
+  const Argument& argument = compiled.args[kValues];
+  const LaunchShape& shape = compiled.launch->shape;
+  const size_t dim = shape.head_dim, end = call.only.end(), context = shape.context;
+  std::vector<float> rows(kBfp16Block * dim);
+  for (size_t head = 0; head < shape.kv_heads; ++head)
+    for (size_t first = 0; first < end; first += kBfp16Block) {
+      const size_t begin = head * context + first;
+      const size_t count = std::min(kBfp16Block, context - first);
+      const size_t attended = std::min(kBfp16Block, end - first);
+      gather(loops_, program_.slots[argument.slot], patterns_[argument.slot], storage, begin * dim,
+             (begin + count) * dim, rows.data());
+      float* const out = widened_[kValues].data() + (head * end + first) * dim;
+      for (size_t i = 0; i < dim; ++i) {
+        float block[kBfp16Block] = {};
+        for (size_t row = 0; row < count; ++row) block[row] = rows[row * dim + i];
+        round_to_bfp16(block, count);
+        for (size_t row = 0; row < attended; ++row) out[row * dim + i] = block[row];
+      }
+    }
+}
+
 void Interpreter::run_alone(const Compiled& compiled, std::span<std::byte* const> buffers,
                             const Call& call, ThreadPool& pool, Numerics numerics) {
   Operation made = operation(compiled, buffers, call, pool, numerics);
@@ -494,6 +522,8 @@ void Interpreter::run_alone(const Compiled& compiled, std::span<std::byte* const
     const bool appends = made.kernel == Kernel::kv_append;
     made.shape.context = appends ? call.rows : call.only.end();
     if (appends) made.call.only.position = 0;
+    if (made.kernel == Kernel::attention && numerics == Numerics::bfp16_cache && call.rows == 1)
+      share_exponents(compiled, buffers[compiled.args[2].slot], call);
   }
   cpu::run(made);
   for (size_t i = 0; i < compiled.args.size(); ++i)

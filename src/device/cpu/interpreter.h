@@ -93,6 +93,7 @@ class Interpreter {
                                         ThreadPool& pool, Numerics numerics);
   Operation operation(const Compiled& compiled, std::span<std::byte* const> buffers,
                       const Call& call, ThreadPool& pool, Numerics numerics);
+  void share_exponents(const Compiled& compiled, std::byte* storage, const Call& call);
   uint64_t unread_bytes(const LaunchGroup& group, const Call& call) const;
   Operand load(const Compiled& compiled, size_t arg, std::byte* storage, const Call& call,
                ThreadPool& pool);

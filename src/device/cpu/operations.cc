@@ -484,7 +484,7 @@ static_assert([] {
 }  // namespace
 
 bool takes_blocks(const Operation& op) {
-  return op.numerics == Numerics::bfp16 && op.call.rows > 1;
+  return op.numerics != Numerics::bf16 && op.call.rows > 1;
 }
 
 MatmulTarget matmul_target(const Operation& matmul) {

@@ -20,6 +20,10 @@ namespace tyto::cpu {
 enum class Numerics : uint8_t {
   bf16,   // nothing: operands as they are stored
   bfp16,  // products of more than one row take both operands as bfp16ebs8, as the array's GEMMs do
+  // The same, and in attention of one row the values of eight positions of a cache that is not f32
+  // in one piece have an exponent together, whether or not the row attends to all of them: the
+  // single-dispatch decode.
+  bfp16_cache,
 };
 
 constexpr size_t kBfp16Block = 8;

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/npu/driver_stack.h"
 #include "device/npu/formats/air_models.h"
+#include "device/npu/formats/decode_parameters.h"
 #include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/formats/q4nx.h"
@@ -35,6 +36,7 @@ struct NpuImage {
   // A single-dispatch decode's instruction words at two context lengths.
   std::vector<uint32_t> words, reference_words;
   uint32_t length = 0, reference_length = 0;
+  std::optional<DecodeParameters> parameters = {};  // a full-ELF decode's
 };
 
 // What differs between the real NPU and the virtual one.
@@ -43,6 +45,10 @@ struct NpuKernels {
   AirDims dims;                       // `seq` is the largest of the prompt rows
   std::vector<uint32_t> prompt_rows;  // the prefill images', ascending
   std::vector<uint32_t> windows;      // the single-dispatch decode's, ascending; empty: no images
+  // Positions that its ELF is built for, which does without windows; 0: there is none. Where it is
+  // what runs, it is the only window.
+  uint32_t decode_elf = 0;
+  bool runs_decode_elf() const { return decode_elf > 0 && windows == std::vector{decode_elf}; }
   uint64_t weight_buffer_bytes = kQ4nxBufferBytes;  // what the decode's DMAs reach of one buffer
   std::vector<GemmSlot> gemm_slots;                 // int8 GEMMs, at most kMaxGemmSlots
   // Why there is no image of one of MLIR-AIR's programs, of the fused decode at one of the windows,
@@ -63,11 +69,15 @@ struct NpuKernels {
   std::function<std::vector<VersionFault>()> version_faults;
 };
 
+// `knows_scratchpads`: whether the XRT that this program was built with gives out the scratchpad of
+// a run, which a full-ELF decode takes the length from.
 namespace on_vxrt {
+bool knows_scratchpads();
 std::unique_ptr<Device> open_npu(const DeviceEnv& env, NpuKernels kernels);
-}
+}  // namespace on_vxrt
 namespace on_xrt {
+bool knows_scratchpads();
 std::unique_ptr<Device> open_npu(const DeviceEnv& env, NpuKernels kernels);
-}
+}  // namespace on_xrt
 
 }  // namespace tyto

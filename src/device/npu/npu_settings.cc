@@ -18,8 +18,10 @@ constexpr std::string_view kNumerics[] = {"bf16", "bfp16"};
 constexpr uint32_t kLeastRows = 64, kMostRows = 65536;
 
 constexpr std::string_view kOnOff[] = {"off", "on"};
+constexpr std::string_view kDecodeForms[] = {"elf", "windows"};
+constexpr std::string_view kFirstDispatch[] = {"trust", "check"};
 
-constexpr std::array<DeviceSetting, 8> kSettings = {{
+constexpr std::array<DeviceSetting, 10> kSettings = {{
     {.name = "weights",
      .choices = kWeightForms,
      .meaning = "type of the weights on the NPU; int8 needs --fusion op, q4nx needs --fusion token "
@@ -30,6 +32,12 @@ constexpr std::array<DeviceSetting, 8> kSettings = {{
      .meaning = "rows of the prefill kernels that prompts may use (default: all imported ones; "
                 "virtual NPU: 256,512,2048)",
      .changes_results = true},
+    {"decode-images", "", kDecodeForms,
+     "images of --weights q4nx: one ELF for every length, or windows (default: what is imported, "
+     "the ELF first; virtual NPU: windows)"},
+    {"first-dispatch", "", kFirstDispatch,
+     "check: repeat a q4nx decode's first dispatch until two results agree (verify: check; "
+     "others: trust)"},
     {"guard", "", kOnOff, "check the row sums of matrix products on the host (default: off)"},
     {"vnpu-machine", "", kMachines, "machine whose speed the virtual NPU models (default: strix)"},
     {.name = "vnpu-numerics",
@@ -42,7 +50,7 @@ constexpr std::array<DeviceSetting, 8> kSettings = {{
      "FAULT",
      {},
      "test: make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, "
-     "corrupt@N, flip@N"},
+     "corrupt@N, flip@N, first-wrong"},
     {.name = "images-like",
      .value = "NAME",
      .meaning =
@@ -131,7 +139,7 @@ void check_fusion(const NpuSettings& settings, Fusion fusion) {
 }  // namespace
 
 std::span<const DeviceSetting> npu_setting_rows() {
-  return std::span(kSettings).first(3);
+  return std::span(kSettings).first(5);
 }
 
 std::span<const DeviceSetting> vnpu_setting_rows() {
@@ -144,7 +152,10 @@ NpuSettings npu_settings(const DeviceEnv& env) {
     if (name == "weights") settings.weights = weights_named(value);
     if (name == "int8-blocks") settings.int8_blocks = true;
     if (name == "prompt-rows") settings.prompt_rows = row_counts(name, value);
+    if (name == "first-dispatch") settings.check_first = value == "check";
     if (name == "guard") settings.guard = value == "on";
+    if (name == "decode-images")
+      settings.decode = value == "elf" ? DecodeForm::elf : DecodeForm::windows;
     if (name == "vnpu-machine") settings.machine = value;
     if (name == "vnpu-numerics") settings.block_float = value == "bfp16";
     if (name == "vnpu-hostile") settings.hostile = value == "on";

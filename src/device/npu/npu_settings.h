@@ -12,12 +12,15 @@
 namespace tyto {
 
 enum class NpuWeights : uint8_t { bf16, int8, q4nx };
+enum class DecodeForm : uint8_t { any, elf, windows };  // the single-dispatch decode's images
 
 struct NpuSettings {
   NpuWeights weights = NpuWeights::bf16;
   bool int8_blocks = false;  // int8 weights inside whole blocks, as the llama.cpp plug-in has them
   // What prefill kernels are compiled for, ascending; none: all that there are.
   std::vector<uint32_t> prompt_rows = {};
+  DecodeForm decode = DecodeForm::any;
+  bool check_first = false;       // a decode context's first dispatch is repeated and compared
   std::string machine = "strix";  // whose time a virtual NPU models
   bool guard = false;             // products are checked by the sums of their rows
   bool hostile = false;           // a virtual NPU treats mistakes as a real one would

@@ -59,6 +59,14 @@ NpuImage fused_image(const AirDims& dims, uint32_t window) {
   return result;
 }
 
+NpuImage fused_elf_image(const AirDims& dims, uint32_t positions) {
+  const uint64_t reach = vxrt::hardware().limits.slot_span_bytes;
+  NpuImage result = elf_image(dims, vxrt::fused_decode_elf_image(dims, positions, reach));
+  const std::string text = decode_parameters_text(q4nx_layout(dims, positions, reach));
+  result.parameters = read_decode_parameters(text, "params.txt of the virtual NPU");
+  return result;
+}
+
 // One slot per length of a dot product and number of tokens.
 std::vector<GemmSlot> gemm_slots_for(const std::vector<std::pair<uint64_t, uint64_t>>& lengths) {
   std::vector<GemmSlot> slots;
@@ -133,6 +141,7 @@ std::vector<uint32_t> decode_windows(uint32_t context) {
 
 NpuImage virtual_image(AirDims dims, std::string_view program, uint32_t window, float eps) {
   if (program == kFusedDecode) return fused_image(dims, window);
+  if (program == kFusedDecodeElf) return fused_elf_image(dims, window);
   if (window > 0) dims.seq = window;
   return elf_image(dims, vxrt::air_image(dims, program, eps));
 }
@@ -164,6 +173,8 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
       .is_virtual = true,
       .limits = limits_of(settings.machine)};
   if (env.model.layers > 0) kernels.windows = decode_windows(env.model.context);
+  if (settings.decode == DecodeForm::elf && !kernels.windows.empty())
+    kernels.decode_elf = kernels.windows.back();
   describe_shapes(env, kernels);
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
+#include "support/expect_error.h"
 #include "unit/device/plain_math.h"
 #include "unit/device/vxrt_fixture.h"
 
@@ -513,6 +514,197 @@ TEST_F(FusedDecode, EpsIsAParameterWithTheDevicesDefault) {
   };
   EXPECT_EQ(eps(fused_decode_image(dims, 64)), 1e-6f);
   EXPECT_EQ(eps(fused_decode_image(dims, 64, kQ4nxBufferBytes, 1e-5f)), 1e-5f);
+}
+
+// ---- As one ELF for every length
+
+struct ElfRig {
+  explicit ElfRig(const Model& model, bool adds_up = false)
+      : image(fused_decode_elf_image(model.dims, static_cast<uint32_t>(model.window),
+                                     FusedRig::largest_buffer(model), adds_up)),
+        elf(load_elf(image)),
+        context(device, elf),
+        kernel(context, "main:q4nx_decode"),
+        x(xrt::ext::bo(device, model.dims.emb * 2)),
+        norms(upload(device, model.norms)),
+        y(xrt::ext::bo(device, model.y_size * 2)),
+        kv(xrt::ext::bo(device, model.kv_size * 2)),
+        run(kernel) {
+    for (const Words& buffer : model.weights) weights.push_back(upload(device, buffer));
+    run.set_arg(0, x);
+    run.set_arg(1, weights[0]);
+    run.set_arg(2, norms);
+    run.set_arg(3, y);
+    run.set_arg(4, kv);
+    for (size_t i = 1; i < weights.size(); ++i) run.set_arg(static_cast<int>(4 + i), weights[i]);
+  }
+
+  const DecodeParameters& parameters() const { return image.instances[0].scratchpad->parameters; }
+
+  void write(xrt::bo& to, const Words& words, size_t at = 0) {
+    put(to, words, at);
+    to.sync(XCL_BO_SYNC_BO_TO_DEVICE, words.size() * 2, at * 2);
+  }
+  ert_cmd_state start(uint32_t live, uint32_t append, uint32_t mask) {
+    xrt::bo words = run.get_ctrl_scratchpad_bo();
+    words.map<uint32_t*>()[parameters().append] = append;
+    words.map<uint32_t*>()[parameters().mask] = mask;
+    words.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+    run.set_arg(static_cast<int>(parameters().scalar), live);
+    run.start();
+    return run.wait(std::chrono::milliseconds(60000));
+  }
+  ert_cmd_state start(uint32_t live) {
+    return start(live, parameters().append_word(live), DecodeParameters::mask_word(live));
+  }
+
+  xrt::device device{0};
+  const Image image;
+  xrt::elf elf;
+  xrt::hw_context context;
+  xrt::ext::kernel kernel;
+  xrt::bo x, norms, y, kv;
+  std::vector<xrt::bo> weights;
+  xrt::run run;
+};
+
+Model small_model() {
+  return Model({2, 256, 4, 2, 64, 512, 512, 64}, 64, 2);
+}
+
+void decode_with_elf(Model model, size_t tokens, bool adds_up) {
+  ElfRig rig(model, adds_up);
+  uint32_t before = 0;
+  for (size_t position = 0; position < tokens; ++position) {
+    const Values x = plain::random_values(model.dims.emb, 500 + static_cast<uint32_t>(position));
+    const Values rope = rope_row(position, model.dims.head_dim);
+    rig.write(rig.x, plain::to_bf16(x));
+    for (const size_t at : model.rope_at) rig.write(rig.norms, plain::to_bf16(rope), at);
+    const auto live = static_cast<uint32_t>(position + 1);
+    const uint32_t mask = live << 2;
+    ASSERT_EQ(rig.start(live, (live - 1) * rig.parameters().append_word(2),
+                        adds_up ? mask - before : mask),
+              ERT_CMD_STATE_COMPLETED)
+        << counters().last_error;
+    before = mask;
+    const Values expected = model.step(x, rope, position);
+    const Values y = plain::to_f32(download(rig.y));
+    const auto logits = y.begin() + static_cast<std::ptrdiff_t>(model.logits_at);
+    plain::expect_close(Values(logits, logits + model.dims.vocab), expected, 0.03f, "logits");
+  }
+  expect_cache(model, download(rig.kv), tokens);
+}
+
+TEST_F(FusedDecode, OneElfServesEveryLength) {
+  decode_with_elf(Model({3, 320, 6, 2, 32, 768, 1000, 64}, 128, 2), 5, false);
+}
+
+TEST_F(FusedDecode, CoresThatAddUpTakeDifferences) {
+  decode_with_elf(small_model(), 4, true);
+}
+
+// Five buffers of weights: the length is argument 9.
+TEST_F(FusedDecode, TheLengthIsBehindAllBuffersOfWeights) {
+  const Model model({3, 256, 8, 4, 32, 512, 700, 64}, 64, 2, 1);
+  ASSERT_EQ(model.weights.size(), 4u);
+  EXPECT_EQ(ElfRig(model).parameters().scalar, 8u);
+  decode_with_elf(model, 2, false);
+}
+
+TEST_F(FusedDecode, WordsThatFirmwareWouldFollowAstrayEndAsError) {
+  const Model model = small_model();
+  ElfRig rig(model);
+  const auto ends_as_error = [&](uint32_t append, uint32_t mask, const char* says) {
+    EXPECT_EQ(rig.start(3, append, mask), ERT_CMD_STATE_ERROR) << says;
+    EXPECT_NE(counters().last_error.find(says), std::string::npos) << counters().last_error;
+  };
+  EXPECT_EQ(rig.start(3), ERT_CMD_STATE_COMPLETED) << counters().last_error;
+  ends_as_error(2 * 128, 2 << 2, "for L = 2 that is 128");
+  ends_as_error(2 * 128, 0, "L = 0, not in 1..64");
+  ends_as_error(64 * 128, 65 << 2, "L = 65, not in 1..64");
+  ends_as_error(2 * 128, 3, "L = 0");             // not shifted
+  ends_as_error(2 * 256, 3 << 2, "element 512");  // another model's width
+  EXPECT_EQ(rig.start(64), ERT_CMD_STATE_COMPLETED);
+}
+
+TEST_F(FusedDecode, OnlyASyncedScratchpadCounts) {
+  const Model model = small_model();
+  ElfRig rig(model);
+  EXPECT_EQ(rig.start(1), ERT_CMD_STATE_COMPLETED);
+  xrt::bo words = rig.run.get_ctrl_scratchpad_bo();
+  words.map<uint32_t*>()[1] = 99 << 2;
+  rig.run.start();
+  EXPECT_EQ(rig.run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_COMPLETED);
+  words.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  rig.run.start();
+  EXPECT_EQ(rig.run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_ERROR);
+}
+
+// Words that add up are applied by every run, also by one that changes nothing.
+TEST_F(FusedDecode, AWordThatAddsUpIsAppliedAgain) {
+  const Model model = small_model();
+  ElfRig rig(model, true);
+  EXPECT_EQ(rig.start(1), ERT_CMD_STATE_COMPLETED);
+  rig.run.start();
+  EXPECT_EQ(rig.run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_ERROR);
+  EXPECT_NE(counters().last_error.find("for L = 2"), std::string::npos) << counters().last_error;
+}
+
+TEST_F(FusedDecode, ALengthThatWasNotGivenEndsAsError) {
+  const Model model = small_model();
+  ElfRig rig(model);
+  xrt::bo words = rig.run.get_ctrl_scratchpad_bo();
+  EXPECT_EQ(words.map<uint32_t*>()[0], 0u);
+  EXPECT_EQ(words.map<uint32_t*>()[1], 0u);
+  words.map<uint32_t*>()[1] = 1 << 2;
+  words.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  rig.run.start();
+  EXPECT_EQ(rig.run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_ERROR);
+  EXPECT_NE(counters().last_error.find("argument 5 was given no length"), std::string::npos);
+}
+
+TEST_F(FusedDecode, RunsWithoutAScratchpadHaveNone) {
+  Rig rig;
+  EXPECT_THROW(rig.make_run().get_ctrl_scratchpad_bo(), std::system_error);
+}
+
+TEST_F(FusedDecode, ScratchpadsThatNoFirmwareHasAreNoImages) {
+  Image image = fused_decode_elf_image({2, 256, 4, 2, 64, 512, 512, 64}, 64);
+  image.instances[0].scratchpad->parameters.words = 33;
+  EXPECT_ERROR(serialise(image), "the firmware's state table has 32");
+  image.instances[0].scratchpad->parameters.words = 2;
+  image.instances[0].scratchpad->parameters.mask = 2;
+  EXPECT_ERROR(serialise(image), "words 0 and 2 of a scratchpad of 2");
+  image.instances[0].scratchpad->parameters.mask = 1;
+  EXPECT_EQ(parse_image(serialise(image), "").instances[0].scratchpad,
+            image.instances[0].scratchpad);
+}
+
+// Eight positions of values have one exponent: what lies behind the last one that counts takes bits
+// away from those that do.
+TEST_F(FusedDecode, ARowBehindTheLastOneChangesTheResultWhereItIsNotZero) {
+  Hardware hardware;
+  hardware.numerics = cpu::Numerics::bfp16;
+  reset(hardware);
+  const Model model = small_model();
+  const auto logits_with = [&](size_t row, uint16_t value) {
+    ElfRig rig(model);
+    const size_t position = model.group_heads * model.dims.head_dim, region = 64 * position;
+    Words cache(model.kv_size);
+    for (size_t side = 0; side < 2 * model.dims.layers; ++side)
+      std::fill_n(cache.begin() + static_cast<std::ptrdiff_t>(side * region + row * position),
+                  position, value);
+    rig.write(rig.kv, cache);
+    rig.write(rig.x, plain::to_bf16(plain::random_values(model.dims.emb, 500)));
+    for (const size_t at : model.rope_at)
+      rig.write(rig.norms, plain::to_bf16(rope_row(0, model.dims.head_dim)), at);
+    EXPECT_EQ(rig.start(1), ERT_CMD_STATE_COMPLETED) << counters().last_error;
+    return download(rig.y);
+  };
+  const Words clean = logits_with(1, 0);
+  EXPECT_NE(logits_with(1, f32_to_bf16(300)), clean);
+  EXPECT_NE(logits_with(7, f32_to_bf16(300)), clean);
+  EXPECT_EQ(logits_with(8, f32_to_bf16(300)), clean);  // in the next block
 }
 
 }  // namespace

@@ -256,6 +256,82 @@ TEST_F(KernelImport, GemmsThatAreBuiltOtherwiseAreRefused) {
   expect_refused(gemms(), "insts_" + suffix);
 }
 
+// ---- The decode as one ELF
+
+TEST_F(KernelImport, TheDecodeElfIsImportedWithWhatItsScratchpadHolds) {
+  make_decode_elf();
+  make_templates({63, 64});
+  const ImportReport report = import(fused());
+  ASSERT_EQ(report.entries.size(), 2u);
+  const KernelManifest manifest = read_manifest(store());
+  const KernelEntry* entry = manifest.find("llama-3.2-1b/decode_elf");
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->program, kFusedDecodeElf);
+  EXPECT_EQ(entry->entry, "main:q4nx_decode");
+  EXPECT_EQ(entry->window, 2048u);
+  EXPECT_EQ(entry->arguments, 6u);
+  EXPECT_EQ(entry->columns, 8u);
+  EXPECT_EQ(entry->run_bytes, 2 * kHeapPiece);  // code and scratchpad
+  EXPECT_TRUE(check_store(store(), true).problems.empty());
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
+  EXPECT_EQ(kernels.decode_elf, 2048u);
+  EXPECT_EQ(kernels.windows, std::vector<uint32_t>{64});
+  const NpuImage image = kernels.image(kFusedDecodeElf, 2048);
+  ASSERT_TRUE(image.parameters.has_value());
+  EXPECT_EQ(*image.parameters, (DecodeParameters{2, 0, 1, 5, 256, -256, false}));
+}
+
+TEST_F(KernelImport, ADecodeElfWhoseCoresAddUpIsDrivenByDifferences) {
+  make_decode_elf(kLlama32_1b, 2048,
+                  {test::create_scratchpad(8), test::update_register(1, 0, test::kCoreAddress),
+                   test::update_register(0, 2, test::kDescriptorAddress)});
+  import(fused());
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
+  EXPECT_TRUE(kernels.image(kFusedDecodeElf, 2048).parameters->core_adds_up);
+}
+
+TEST_F(KernelImport, ADecodeElfThatIsNotWholeOrOfAnotherModelIsRefused) {
+  const fs::path elf = fused() / "decode_scratchpad.elf";
+  const fs::path params = fused() / "decode_scratchpad.params.txt";
+  const fs::path stamp = fused() / "decode_scratchpad.maxl";
+  make_decode_elf(kLlama32_3b);
+  expect_refused(fused(), "of argument 0 (x), which has 4096 bytes for llama-3.2-1b");
+  make_decode_elf();
+  fs::remove(params);
+  expect_refused(fused(), "decode_scratchpad.params.txt is not beside it");
+  make_decode_elf();
+  fs::remove(stamp);
+  expect_refused(fused(), "decode_scratchpad.maxl is not beside it");
+  write(stamp, "many\n");
+  expect_refused(fused(), "not a number of positions");
+  write(stamp, "2047\n");
+  expect_refused(fused(), "2047 positions are not a multiple of 16");
+  write(stamp, "1024\n");
+  expect_refused(fused(), "of argument 4 (kv), which has");
+  make_decode_elf();
+  write(params,
+        "2\n__air_param_argoff_5_x512_m512 0 i32 addr\n__air_param_attn_blk_0 1 i32 core\n");
+  expect_refused(fused(), "512 * L - 512 of a region, where this model's goes to 256 * L - 256");
+  write(params, "40\n");
+  expect_refused(fused(), "the firmware's state table has 32");
+  make_decode_elf(kLlama32_1b, 2048, test::decode_operations(3));
+  expect_refused(fused(), "a scratchpad of 12 bytes");
+}
+
+// Known from its manifest, and left out with the reason.
+TEST_F(KernelImport, AChunkedPrefillIsLeftOutByName) {
+  const fs::path chunked = fused() / "_fused_prefill";
+  write(chunked / "manifest.json",
+        R"({"gemm": ["g_2048_3072_0_1"], "attn": {"a": {"base": "a_32_1_0_0"}},
+            "attn_points": {"base": [32, 1, 0, 0]}, "lm": null, "device": "00"})");
+  expect_refused(chunked, "a chunked prefill (128 rows at a time, 4-bit weights)");
+  make_decode_elf();
+  const ImportReport report = import(fused());
+  EXPECT_EQ(report.entries.size(), 1u);
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_CONTAINS(report.notes[0], "a chunked prefill");
+}
+
 TEST_F(KernelImport, TwoImportsAtOnceLoseNothing) {
   make_build();
   make_templates({63, 64, 127, 128});

@@ -119,6 +119,19 @@ class KernelStore : public testing::Test {
     write(fused() / ".decode_flags", "W_DUAL_CHAN=1\n");
   }
 
+  // The decode as one ELF.
+  void make_decode_elf(
+      const AirDims& dims = kLlama32_1b, uint32_t positions = 2048,
+      const std::vector<std::vector<uint32_t>>& operations = test::decode_operations()) const {
+    test::MadeElf made = test::elf_of(fused_decode_elf_program(dims, positions));
+    made.operations = operations;
+    made.scratchpad_bytes = 8;
+    write(fused() / "decode_scratchpad.elf", test::elf_file(made));
+    write(fused() / "decode_scratchpad.params.txt",
+          decode_parameters_text(q4nx_layout(dims, positions)));
+    write(fused() / "decode_scratchpad.maxl", std::to_string(positions) + "\n");
+  }
+
   // Everything in the folder can be taken.
   ImportReport import(const fs::path& folder) const {
     ImportReport report = import_kernels(store(), folder, {});

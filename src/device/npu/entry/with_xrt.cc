@@ -16,6 +16,12 @@ bool built_with_xrt() {
 std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   NpuKernels kernels =
       stored_kernels(default_kernel_store(), StoredFor::real_npu, air_dims(env.model, 0));
+  if (kernels.decode_elf > 0 && !on_xrt::knows_scratchpads()) {
+    kernels.decode_elf = 0;
+    env.trace.fallback(
+        "the decode as one ELF is left out: this program was built with an XRT without "
+        "run::get_ctrl_scratchpad_bo");
+  }
   kernels.prompt_rows = asked_rows(kernels.prompt_rows, npu_settings(env).prompt_rows);
   kernels.info.name = "npu";
   kernels.info.description = "XDNA2 NPU through XRT";

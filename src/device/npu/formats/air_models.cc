@@ -14,7 +14,7 @@ namespace {
 // clang-format off
 constexpr std::string_view kRoleNames[] = {
     "input", "output", "inout", "weight", "scratch",
-    "kv", "dead", "opcode", "instructions", "word_count"};
+    "kv", "dead", "opcode", "instructions", "word_count", "length"};
 constexpr std::string_view kLayoutNames[] = {
     "none",           "as_stored",     "transposed", "gate_up_rows", "norm_in_row_1",
     "head_partition", "rope_per_head", "heads_first", "q4nx",        "q4nx_norms"};

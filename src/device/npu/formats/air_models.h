@@ -49,6 +49,7 @@ enum class AirRole : uint8_t {
   opcode,        // the scalar 3
   instructions,  // the instruction buffer; its size is that of the image's words
   word_count,    // scalar: 32-bit words in the instruction buffer
+  length,        // scalar: positions, the token being decoded included
 };
 std::string_view to_string(AirRole role);
 
@@ -127,7 +128,8 @@ AirArgument air_argument(std::string name, AirRole role, DType dtype, uint64_t r
 // that products of them can be formed without overflow.
 void check_air_dims(std::string_view program, const AirDims& dims);
 
-constexpr std::string_view kFusedDecode = "fused_decode";
+constexpr std::string_view kFusedDecode = "fused_decode";         // an xclbin for each window
+constexpr std::string_view kFusedDecodeElf = "fused_decode_elf";  // one ELF for every length
 constexpr std::string_view kInt8Gemm = "gemm_i8";
 
 // int8 x int8 into int32: a tile of tokens by a tile of outputs over K (see int8_gemm.h).

@@ -18,7 +18,7 @@ namespace tyto {
 namespace {
 
 // XRT's argument indices.
-constexpr size_t kFirstWeights = 4, kMoreWeights = 8;
+constexpr size_t kFirstData = 3, kFirstWeights = 4, kMoreWeights = 8;
 
 constexpr uint64_t kLargestChunkRows = 18432;  // the largest of the builds there are
 constexpr uint32_t kMostBuffers = 500;         // a run takes 512 in all
@@ -29,6 +29,7 @@ constexpr Q4nxBuild kBuilds[] = {
     {"llama-3.2-1b", {    16, 2048,  32,  8,  64,  8192, 128256},           18432, 0},
     {"llama-3.2-3b", {    28, 3072,  24,  8, 128,  8192, 128256},            9216, 0},
     {"llama-3.1-8b", {    32, 4096,  32,  8, 128, 14336, 128256},           16384, 8},
+    {"qwen3-4b",     {    36, 2560,  32,  8, 128,  9728, 151936, 0, 0, 1},  15360, 0},
     {"qwen3-8b",     {    36, 4096,  32,  8, 128, 12288, 151936, 0, 0, 1},   8192, 9},
     {"qwen2.5-7b",   {    28, 3584,  28,  4, 128, 18944, 152064, 0, 1, 0},   3584, 7},
 };
@@ -233,6 +234,16 @@ AirProgram fused_decode_program(const AirDims& dims, uint32_t window, uint64_t b
     list.push_back(argument(buffer.has_head ? "w_head" : fmt::format("w_{}", i), weight,
                             buffer.elements, AirLayout::q4nx));
   }
+  return program;
+}
+
+AirProgram fused_decode_elf_program(const AirDims& dims, uint32_t positions,
+                                    uint64_t buffer_bytes) {
+  AirProgram program = fused_decode_program(dims, positions, buffer_bytes);
+  program.name = kFusedDecodeElf;
+  program.entry = "main:q4nx_decode";
+  program.arguments.erase(program.arguments.begin(), program.arguments.begin() + kFirstData);
+  program.arguments.push_back(air_argument("L", AirRole::length, DType::i32, 1, 1));
   return program;
 }
 

@@ -104,6 +104,10 @@ uint64_t rope_row_offset(const Q4nxLayout& layout, uint32_t layer);
 AirProgram fused_decode_program(const AirDims& dims, uint32_t window,
                                 uint64_t buffer_bytes = kQ4nxBufferBytes);
 
+// The same program as a full ELF: the arguments without the three of an xclbin, and the length.
+AirProgram fused_decode_elf_program(const AirDims& dims, uint32_t positions,
+                                    uint64_t buffer_bytes = kQ4nxBufferBytes);
+
 // Throws an unsupported Error that begins with `where` unless a build that was told `flags` (the
 // text of its .decode_flags) has the layout of these dimensions.
 void check_q4nx_flags(const std::string& flags, const AirDims& dims, const std::string& where);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -29,6 +30,11 @@ enum Opcode : uint32_t {
   kPreempt = 6,
   kMaskPollBusy = 7,
   kLoadPdi = 8,
+  kLoadProgram = 9,
+  kCreateScratchpad = 10,
+  kUpdateState = 11,
+  kUpdateRegister = 12,
+  kUpdateScratchpad = 13,
   kFirstCustom = 128,  // from here on the second word is the operation's size
   kAddressPatch = 129,
 };
@@ -41,7 +47,12 @@ struct OperationSize {
 };
 constexpr OperationSize kSizes[] = {{kWrite, 6, 5},    {kBlockWrite, 4, 3},  {kMaskWrite, 7, 6},
                                     {kMaskPoll, 7, 6}, {kNoOp, 1, 0},        {kPreempt, 1, 0},
-                                    {kLoadPdi, 4, 0},  {kMaskPollBusy, 7, 6}};
+                                    {kLoadPdi, 4, 0},  {kMaskPollBusy, 7, 6},
+                                    {kLoadProgram, 2, 0},
+                                    {kCreateScratchpad, 4, 0},
+                                    {kUpdateState, 2, 0},
+                                    {kUpdateRegister, 3, 0},
+                                    {kUpdateScratchpad, 1, 0}};
 constexpr uint32_t kPatchWords = 12;
 
 class TransactionReader {
@@ -81,6 +92,8 @@ class TransactionReader {
     if (opcode == kBlockWrite)
       for (size_t i = 4; i < size; ++i) write(body[2] + static_cast<uint32_t>(i - 4) * 4, body[i]);
     if (opcode == kAddressPatch) patch(body);
+    if (opcode == kCreateScratchpad) result_.scratchpad.bytes = body[1];
+    if (opcode == kUpdateRegister) update(body);
     return size;
   }
 
@@ -116,6 +129,17 @@ class TransactionReader {
 
   void write(uint32_t address, uint32_t value) {
     if (is_descriptor(address)) registers_[address] = value;
+    if (value == 0)
+      cleared_.insert(address);
+    else
+      cleared_.erase(address);
+  }
+
+  // Opcode, place and operation lie in one word; then the factor and the register.
+  void update(std::span<const uint32_t> body) {
+    const uint32_t address = body[2];
+    result_.scratchpad.updates.push_back(
+        {body[0] >> 8 & 0xff, is_descriptor(address), body[1], cleared_.erase(address) > 0});
   }
 
   // The address that is patched is the descriptor's second word, or its first.
@@ -154,6 +178,7 @@ class TransactionReader {
   std::span<const uint32_t> words_;
   const std::string& where_;
   std::map<uint32_t, uint32_t> registers_;  // the descriptors', as written so far
+  std::set<uint32_t> cleared_;              // registers whose last value is 0
   Transaction result_;
 };
 

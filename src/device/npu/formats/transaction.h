@@ -38,12 +38,26 @@ struct AddressPatch {
 constexpr uint32_t kTranslatedArguments = 5;
 constexpr uint64_t kArrayOffset = 0x8000'0000;
 
+// What the code does with the words of its scratchpad, which the firmware reads from a buffer of
+// the host's: adds them to registers.
+struct ScratchpadUse {
+  struct Update {
+    uint32_t place = 0;          // which word
+    bool is_address = false;     // that of a shim tile's descriptor; otherwise a core's memory
+    uint32_t element_bytes = 0;  // what an address is multiplied by
+    bool is_cleared = false;     // the register was written with 0 just before
+  };
+  uint32_t bytes = 0;  // 0: the code has none
+  std::vector<Update> updates;
+};
+
 struct Transaction {
   // In the order of the stream, without kArrayOffset.
   std::vector<AddressPatch> patches;
   // Data buffers that firmware does not translate, whose offsets are without kArrayOffset: the
   // device would read elsewhere.
   std::vector<uint32_t> untranslated;
+  ScratchpadUse scratchpad;
   std::string not_read;  // why its operations could not be followed; empty: they were
 };
 
@@ -81,7 +95,7 @@ std::string dims_difference(const AirDims& has, const AirDims& wanted);
 //   | the dimensions, a u32 for each of kDimFields
 
 constexpr std::string_view kVirtualMagic = "TYTOVNPU";
-constexpr uint32_t kVirtualVersion = 6;
+constexpr uint32_t kVirtualVersion = 8;
 constexpr uint32_t kVirtualInstructions = 0x4e505654;  // "TVPN", the first word of its streams
 constexpr size_t kVirtualHashedFrom = 8 + 4 + 8 + 16;
 constexpr size_t kVirtualHeaderBytes = kVirtualHashedFrom + std::size(kDimFields) * 4;

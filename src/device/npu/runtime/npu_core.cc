@@ -565,6 +565,48 @@ LostRuns& lost_runs() {
 
 }  // namespace
 
+namespace {
+
+// XRT has it since 2025-04 (#8846), but not every XRT that this compiles with needs to.
+template <typename Run>
+concept HasScratchpad = requires(Run run) { run.get_ctrl_scratchpad_bo(); };
+
+template <typename Run>
+xrt::bo scratchpad_of(Run& run) {
+  if constexpr (HasScratchpad<Run>)
+    return run.get_ctrl_scratchpad_bo();
+  else
+    throw Error(ErrorCode::unsupported, "XRT", "this XRT does not give out a run's scratchpad",
+                "build Tyto with XRT 2.20.115 or newer, or give --decode-images windows");
+}
+
+}  // namespace
+
+bool knows_scratchpads() {
+  return HasScratchpad<xrt::run>;
+}
+
+void KernelRun::tell(const DecodeParameters& parameters, uint32_t length) {
+  TYTO_ASSERT(!in_flight_);
+  if (!run_) run_ = xrt::run(kernel_);
+  const size_t bytes = parameters.words * sizeof(uint32_t);
+  if (!scratchpad_) {
+    xrt::bo found = scratchpad_of(run_);
+    if (found.size() < bytes)
+      throw Error(ErrorCode::device, "scratchpad",
+                  fmt::format("XRT gives {} bytes, the parameters take {}", found.size(), bytes),
+                  "import the ELF again with the params.txt of its own build");
+    std::memset(found.map<std::byte*>(), 0, found.size());
+    scratchpad_ = found;
+  }
+  auto* const words = scratchpad_.map<uint32_t*>();
+  const uint32_t mask = DecodeParameters::mask_word(length);
+  words[parameters.append] = parameters.append_word(length);
+  words[parameters.mask] = parameters.core_adds_up ? mask - mask_word_ : mask;
+  mask_word_ = mask;
+  scratchpad_.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+}
+
 void KernelRun::start(const Arguments& arguments) {
   TYTO_ASSERT(!in_flight_);
   if (!run_) run_ = xrt::run(kernel_);
@@ -601,6 +643,7 @@ void KernelRun::drop() {
   std::erase_if(lost.runs, [](const auto& entry) { return has_ended(entry.first); });
   if (in_flight_ && !ends_in_time(run_, started_)) lost.runs.emplace_back(run_, given_);
   run_ = {};
+  scratchpad_ = {};
   given_.clear();
   holder_ = nullptr;
   in_flight_ = false;

@@ -69,6 +69,10 @@ class KernelRun {
   KernelRun(const KernelRun&) = delete;
   KernelRun& operator=(const KernelRun&) = delete;
 
+  // Writes the length into the run's scratchpad for the next start, once for each: what cores get
+  // may be a difference.
+  void tell(const DecodeParameters& parameters, uint32_t length);
+
   // Must not be in flight: XRT refuses to patch control code that is being executed.
   void start(const Arguments& arguments);
   ert_cmd_state wait(std::chrono::milliseconds timeout);
@@ -85,6 +89,8 @@ class KernelRun {
   std::vector<Arguments::Value> given_;
   const Arguments* holder_ = nullptr;  // who was the last to start
   bool in_flight_ = false;
+  xrt::bo scratchpad_;      // the run's
+  uint32_t mask_word_ = 0;  // what the cores have of it, which outlives the run
   std::chrono::steady_clock::time_point started_ = {};
 };
 
@@ -118,7 +124,8 @@ struct NpuContext {
   NpuImage image;
   xrt::hw_context context;
   xrt::kernel kernel;
-  bool failed = false;  // a dispatch did not complete: the next load makes another
+  bool failed = false;     // a dispatch did not complete: the next load makes another
+  bool is_proven = false;  // a dispatch was repeated, with the same result
   // By instance where the image has several, else by place among those in flight together.
   std::map<size_t, KernelRun> runs;
   xrt::bo instructions;  // an xclbin's whose words are the same for every call
@@ -371,9 +378,16 @@ struct KvSlab {
   uint32_t most = 0;    // positions the host's programs lay it out for: the largest window
   uint32_t window = 0;  // positions it is laid out for now
   uint32_t live = 0;    // positions the device has been given or has written
+  // The rows of no position from here on hold anything but zeros. A decode takes eight positions of
+  // values with one exponent: what an earlier sequence left behind L would change the result.
+  uint32_t used = 0;
 
   // Re-lays the live positions for another window: from the device, to the device.
   void lay_out(uint32_t other_window);
+  // The host has written bytes of its buffer, laid out for the most positions, to the device.
+  void given(size_t offset, size_t bytes);
+  // Rows from `position` on become zeros.
+  void clear_from(uint32_t position);
 
  private:
   void sync_live(xclBOSyncDirection direction);

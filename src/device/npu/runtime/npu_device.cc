@@ -109,6 +109,8 @@ class NpuDevice : public Device {
     guarded(sync_where_, [&] {
       if (buffer->slab) lay_out_for_host(*buffer->slab, direction);
       buffer->sync(direction, offset, bytes);
+      if (buffer->slab && direction == Sync::to_device)
+        buffer->slab->given(buffer->offset + offset, bytes);
     });
   }
 
@@ -214,10 +216,9 @@ class NpuDevice : public Device {
   // What the host gives is laid out for the largest window already; laying it out again would first
   // fetch the device's rows over the host's.
   static void lay_out_for_host(KvSlab& slab, Sync direction) {
-    if (direction == Sync::to_device)
-      slab.window = slab.most;
-    else
-      slab.lay_out(slab.most);
+    if (direction == Sync::from_device) return slab.lay_out(slab.most);
+    if (slab.window != slab.most) slab.used = slab.most;
+    slab.window = slab.most;
   }
 
   bool uses_slab() const {

@@ -54,7 +54,8 @@ std::string toolchain_text(const Json& value) {
 
 // Caches whose names end in the length of the prompts they are for, then perhaps in more.
 constexpr std::string_view kCachesByLength[] = {"_q4nx_cache_seq", "q4nx_kernel_cache_"};
-constexpr std::string_view kCaches[] = {"prefill_kernel_cache", "decode_kernel_cache"};
+constexpr std::string_view kCaches[] = {"prefill_kernel_cache", "decode_kernel_cache",
+                                        "_fused_prefill"};
 
 std::optional<uint32_t> length_in(const fs::path& folder) {
   const std::string name = folder.filename().string();
@@ -113,6 +114,13 @@ void find_program(BuildFolder& found, const fs::path& folder, std::string_view p
 
 void find_cache(BuildFolder& found, const fs::path& folder) {
   const Json manifest = Json::parse_file((folder / "manifest.json").string(), kBuildTextLimit);
+  if (!manifest.find("entries") && manifest.find("gemm")) {
+    found.notes.push_back(fmt::format(
+        "left out {}: a chunked prefill (128 rows at a time, 4-bit weights), which Tyto does not "
+        "run yet; `make compile` also builds images that it runs",
+        folder.string()));
+    return;
+  }
   const auto recorded = manifest.find("_toolchain");
   const std::string toolchain = recorded ? toolchain_text(*recorded) : "unknown";
   manifest.at("entries").for_each_member([&](std::string_view program, const Json& record) {
@@ -156,6 +164,7 @@ BuildFolder read_build_folder(const fs::path& folder) {
       for (const fs::path& below : folders_in(root))
         if (is_cache(below)) find(below);
   attempt(found, "decode_L", [&] { find_fused_decode(found, folder); });
+  attempt(found, "decode_elf", [&] { find_fused_decode_elf(found, folder); });
   for (const fs::path& root : {folder, folder / "build"})
     if (is_folder(root)) attempt(found, "int8 GEMMs", [&] { find_int8_gemms(found, root); });
   if (!found.kernels.empty()) return found;
@@ -165,7 +174,8 @@ BuildFolder read_build_folder(const fs::path& folder) {
   }
   throw Error(ErrorCode::input, folder.string(),
               found.notes.empty() ? "no kernels: neither a manifest.json of a kernel cache, nor "
-                                    "decode_L<W>.xclbin templates, nor int8 GEMMs"
+                                    "a decode_scratchpad.elf or decode_L<W>.xclbin templates, nor "
+                                    "int8 GEMMs"
                                   : "no kernels that Tyto can use: " + joined(found.notes, "; "),
               "`tyto compile --device npu` says how to build them");
 }
@@ -308,6 +318,57 @@ void find_fused_decode(BuildFolder& found, const fs::path& folder) {
   for (const uint32_t window : windows_of(found, folder, templates))
     attempt(found, fmt::format("decode_L{}", window),
             [&] { found.kernels.push_back(read_window(folder, window, flags)); });
+}
+
+// The decode as one ELF for every length: decode_scratchpad.elf, what its scratchpad holds, and for
+// how many positions it is built.
+
+namespace {
+
+constexpr const char* kElfStem = "decode_scratchpad";
+constexpr uint32_t kPositionStep = 16;  // builds round up to it
+
+uint32_t stamped_positions(const fs::path& stamp) {
+  std::string text = read_text_file(stamp, kBuildTextLimit);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
+    text.pop_back();
+  uint32_t positions = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, positions);
+  if (error != std::errc() || rest != end || positions == 0)
+    fail_input(stamp.string(), "not a number of positions");
+  if (positions % kPositionStep != 0)
+    throw Error(
+        ErrorCode::input, stamp.string(),
+        fmt::format("{} positions are not a multiple of {}, and the ELF's cache is laid out "
+                    "for one",
+                    positions, kPositionStep),
+        "build again with a multiple as LBUILD");
+  return positions;
+}
+
+}  // namespace
+
+void find_fused_decode_elf(BuildFolder& found, const fs::path& folder) {
+  const auto file = [&](std::string_view suffix) {
+    return folder / fmt::format("{}{}", kElfStem, suffix);
+  };
+  constexpr std::string_view kParts[] = {".elf", ".params.txt", ".maxl"};
+  const auto is_missing = [&](std::string_view part) { return !is_there(file(part)); };
+  if (is_missing(kParts[0])) return;
+  for (const std::string_view part : kParts)
+    if (is_missing(part))
+      throw Error(ErrorCode::input, file(kParts[0]).string(),
+                  fmt::format("{} is not beside it", file(part).filename().string()),
+                  "`make compile-decode-elf` writes all three");
+  FoundKernel kernel;
+  kernel.program = kFusedDecodeElf;
+  kernel.folder = folder;
+  kernel.window = stamped_positions(file(".maxl"));
+  kernel.flags = kFlagsNotRecorded;
+  kernel.images.push_back(read_image_file(file(".elf"), ImageKind::elf, 0));
+  kernel.images.push_back(read_image_file(file(".params.txt"), ImageKind::params, 0));
+  found.kernels.push_back(std::move(kernel));
 }
 
 // Folders of int8 GEMMs: what mlir-aie's whole-array example leaves, and those with a

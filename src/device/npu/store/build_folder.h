@@ -52,14 +52,15 @@ struct BuildFolder {
 };
 
 // Kernel caches of MLIR-AIR, in the folder, one below it, or in its build_peano or build_chess;
-// template pairs of the fused decode; int8 GEMMs, of mlir-aie's whole-array example or with a
-// gemm_slots.json. A folder without kernels is an Error.
+// the fused decode as one ELF, or as template pairs; int8 GEMMs, of mlir-aie's whole-array example
+// or with a gemm_slots.json. A folder without kernels is an Error.
 BuildFolder read_build_folder(const std::filesystem::path& folder);
 
 // ---- Parts of it, in files of their own
 
 FoundImage read_image_file(const std::filesystem::path& path, ImageKind kind, uint32_t length);
 void find_fused_decode(BuildFolder& found, const std::filesystem::path& folder);
+void find_fused_decode_elf(BuildFolder& found, const std::filesystem::path& folder);
 void find_int8_gemms(BuildFolder& found, const std::filesystem::path& folder);
 
 }  // namespace tyto

@@ -83,12 +83,12 @@ ImageFacts inspect_words(std::span<const std::byte> bytes, const std::string& wh
 }  // namespace
 
 std::string_view to_string(ImageKind kind) {
-  constexpr std::string_view kNames[] = {"elf", "xclbin", "insts"};
+  constexpr std::string_view kNames[] = {"elf", "xclbin", "insts", "params"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 std::string_view extension(ImageKind kind) {
-  constexpr std::string_view kExtensions[] = {".elf", ".xclbin", ".insts.bin"};
+  constexpr std::string_view kExtensions[] = {".elf", ".xclbin", ".insts.bin", ".params.txt"};
   return kExtensions[static_cast<size_t>(kind)];
 }
 
@@ -97,6 +97,12 @@ ImageFacts inspect_image(std::span<const std::byte> bytes, ImageKind kind,
   if (bytes.empty()) fail_input(where, "the file is empty");
   ImageFacts facts;
   if (kind == ImageKind::insts) return inspect_words(bytes, where);
+  if (kind == ImageKind::params) {
+    facts.platform = "not checked: a text carries no platform";
+    facts.parameters =
+        read_decode_parameters({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, where);
+    return facts;
+  }
   if (is_virtual_image(bytes)) {
     facts.platform = kVirtualPlatform;
     facts.dims = read_virtual_header(bytes, where).dims;
@@ -109,6 +115,9 @@ ImageFacts inspect_image(std::span<const std::byte> bytes, ImageKind kind,
 }
 
 namespace {
+
+// Neither the argument of the length nor the elements of a position depend on how many there are.
+constexpr uint32_t kPositionsOfAny = 16;
 
 constexpr const char* kOtherModel =
     "`--shape` says for which model a build is; kernels of another one must not run";
@@ -222,9 +231,21 @@ std::vector<std::string> check_fit(const ImageFacts& facts, const AirProgram& pr
   if (is_for_model && !same_images(program.name, *facts.dims, shape.dims))
     refuse(where, fmt::format("made for another model than {}: {}", shape.name,
                               dims_difference(*facts.dims, shape.dims)));
+  if (facts.parameters)
+    check_decode_parameters(*facts.parameters, q4nx_layout(shape.dims, kPositionsOfAny), where);
   if (facts.elf) return check_elf(*facts.elf, program, shape, where);
   if (facts.instructions) return check_touched(facts.instructions->patches, program, shape, where);
   return {};
+}
+
+DecodeParameters check_scratchpad(const ImageFacts& elf, const DecodeParameters& parameters,
+                                  const std::string& where) {
+  if (!elf.elf) return parameters;  // the virtual NPU's say nothing here
+  const ElfInstance* instance = elf.elf->instance_of("main:q4nx_decode");
+  TYTO_ASSERT(instance != nullptr);
+  if (instance->scratchpad) return check_scratchpad_use(parameters, *instance->scratchpad, where);
+  if (!instance->not_read.empty()) return parameters;
+  refuse(where, "its control code has no scratchpad, from which it would take the length");
 }
 
 void check_lengths(const ImageFacts& longer, const ImageFacts& shorter, uint32_t window,
@@ -249,6 +270,7 @@ constexpr size_t kMaxName = 512, kMaxKernels = 1024, kMaxPdis = 1024;
 constexpr size_t kMaxGroupMembers = size_t{1} << 20;
 constexpr uint32_t kGroupSection = 17, kCompressed = 0x800;
 constexpr uint32_t kObjectSymbol = 1, kFunctionSymbol = 2;
+constexpr std::string_view kScratchpad = "scratch-pad-ctrl";  // XRT's name for its address
 constexpr uint32_t kShimAddress = 5;  // XRT's shim_dma_48: the address of a shim's descriptor
 constexpr size_t kSectionBytes = 40, kSymbolBytes = 16, kRelocationBytes = 12;
 
@@ -263,7 +285,7 @@ struct Section {
 
 struct Symbol {
   std::string name;
-  uint32_t type = 0, section = 0;
+  uint32_t type = 0, section = 0, size = 0;
 };
 
 class ElfReader {
@@ -287,6 +309,7 @@ class ElfReader {
   struct Code {
     size_t kernel = 0, instance = 0;
     uint64_t text_bytes = 0, packet_bytes = 0, save_bytes = 0, restore_bytes = 0;
+    uint64_t scratchpad_bytes = 0;
     std::vector<std::byte> text;
     bool is_compressed = false;
     std::set<std::string> pdis;
@@ -385,6 +408,7 @@ class ElfReader {
     result.name = text(strings.data, number(table.data, at, 4, "a symbol"), "a symbol");
     result.type = number(table.data, at + 12, 1, "a symbol") & 15;
     result.section = number(table.data, at + 14, 2, "a symbol");
+    result.size = number(table.data, at + 8, 4, "a symbol");
     return result;
   }
 
@@ -506,6 +530,7 @@ class ElfReader {
       if (code == codes_.end()) continue;
       if (target.name.find("pdi") != std::string::npos) code->second.pdis.insert(target.name);
       if (code->second.pdis.size() > kMaxPdis) fail_input(where_, "more than {} PDIs", kMaxPdis);
+      if (target.name == kScratchpad) code->second.scratchpad_bytes = target.size;
       const std::optional<uint32_t> argument = argument_of(target.name);
       if (argument && (info & 0xff) == kShimAddress && patched.is(".ctrltext"))
         code->second.patches.push_back({*argument, addend, offset});
@@ -516,9 +541,10 @@ class ElfReader {
   void finish(uint32_t group, const Code& code) {
     ElfInstance& instance = image_.kernels[code.kernel].instances[code.instance];
     if (code.text_bytes == 0) fail_input(where_, "group {} has no control code", group);
-    for (const uint64_t bytes :
-         {code.text_bytes, code.packet_bytes, code.save_bytes, code.restore_bytes})
+    for (const uint64_t bytes : {code.text_bytes, code.packet_bytes, code.save_bytes,
+                                 code.restore_bytes, code.scratchpad_bytes})
       instance.run_bytes += round_up(bytes, kHeapPiece);
+    if (code.scratchpad_bytes > 0) read_scratchpad(code, instance);
     for (const std::string& name : code.pdis) {
       const Section* pdi = find(name);
       if (pdi == nullptr) fail_input(where_, "the control code of group {} needs {}", group, name);
@@ -534,6 +560,20 @@ class ElfReader {
       }
       instance.patches.push_back(touched);
     }
+  }
+
+  // A stream of the same form as an xclbin's.
+  void read_scratchpad(const Code& code, ElfInstance& instance) const {
+    if (code.is_compressed) {
+      instance.not_read = "its control code is compressed";
+      return;
+    }
+    if (code.text.size() % 4 != 0) fail_input(where_, "control code that is not whole words");
+    std::vector<uint32_t> words(code.text.size() / 4);
+    std::memcpy(words.data(), code.text.data(), code.text.size());
+    const Transaction stream = read_transaction(words, where_);
+    instance.not_read = stream.not_read;
+    if (stream.not_read.empty()) instance.scratchpad = stream.scratchpad;
   }
 
   // The description of the first note: sizes of name and description, a type, both padded.

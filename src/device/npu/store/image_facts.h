@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/npu/formats/air_models.h"
+#include "device/npu/formats/decode_parameters.h"
 #include "device/npu/formats/transaction.h"
 
 namespace tyto {
@@ -28,6 +29,9 @@ struct ElfInstance {
   std::string name;
   uint64_t run_bytes = 0;  // control code, its packets and its PDIs, in pieces of the heap
   std::vector<AddressPatch> patches;  // those of the control code; addresses of arguments alone
+  // What it does with its scratchpad, where it has one; null: not_read says why.
+  std::optional<ScratchpadUse> scratchpad = {};
+  std::string not_read = {};
 };
 
 struct ElfKernel {
@@ -51,9 +55,11 @@ struct ElfImage {
 // is left to the caller.
 ElfImage read_elf(std::span<const std::byte> bytes, const std::string& where);
 
-enum class ImageKind : uint8_t { elf, xclbin, insts };
+enum class ImageKind : uint8_t { elf, xclbin, insts, params };
+constexpr ImageKind kImageKinds[] = {ImageKind::elf, ImageKind::xclbin, ImageKind::insts,
+                                     ImageKind::params};
 std::string_view to_string(ImageKind kind);
-std::string_view extension(ImageKind kind);  // ".elf", ".xclbin", ".insts.bin"
+std::string_view extension(ImageKind kind);  // ".elf", ".xclbin", ".insts.bin", ".params.txt"
 
 // XRT takes the platform from the OS/ABI byte of the identification, not from the machine field.
 constexpr uint8_t kOsAbiAie2p = 69;
@@ -65,6 +71,7 @@ struct ImageFacts {
   std::optional<ElfImage> elf;              // an ELF's content
   std::vector<uint32_t> words;              // from an instruction file
   std::optional<Transaction> instructions;  // the same, read; not those of the virtual NPU
+  std::optional<DecodeParameters> parameters;  // what a full-ELF decode's scratchpad holds
 };
 
 // Throws an Error that names `where` when the bytes are not an image of this kind for XDNA2 or its
@@ -94,6 +101,12 @@ bool same_images(std::string_view program, AirDims built, const AirDims& wanted)
 // expected either: arguments that are not touched to their last byte.
 std::vector<std::string> check_fit(const ImageFacts& facts, const AirProgram& program,
                                    const NamedDims& shape, const std::string& where);
+
+// Throws an Error where the words that the parameters describe are not those that the control code
+// of a full-ELF decode takes. Returns the parameters with what only the control code tells; as they
+// are where it could not be read.
+DecodeParameters check_scratchpad(const ImageFacts& elf, const DecodeParameters& parameters,
+                                  const std::string& where);
 
 // Two streams of a fused decode that are one position apart: a word that depends on it is the
 // length itself, or the place of the new position in the caches.

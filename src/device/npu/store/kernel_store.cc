@@ -44,8 +44,12 @@ std::string entry_name(const FoundKernel& found, const NamedDims& shape) {
   if (found.program == kInt8Gemm)
     return fmt::format("int8/gemm_k{}_m{}", found.window, found.m_tile);
   const bool usual = shape.dims.seq == kLlama32_1b.seq;
+  const std::string program = found.program == kFusedDecode
+                                  ? fmt::format("decode_L{}", found.window)
+                              : found.program == kFusedDecodeElf ? "decode_elf"
+                                                                 : found.program;
   return fmt::format("{}{}/{}", shape.name, usual ? "" : fmt::format("@{}", shape.dims.seq),
-                     found.window != 0 ? fmt::format("decode_L{}", found.window) : found.program);
+                     program);
 }
 
 KernelEntry described(const FoundKernel& found, const NamedDims& shape) {
@@ -72,7 +76,7 @@ void add_facts(KernelEntry& entry, const FoundKernel& found) {
   const bool is_virtual = found.images.front().facts.platform == kVirtualPlatform;
   entry.platform = found.images.front().facts.platform;
   for (const FoundImage& image : found.images) {
-    if ((image.facts.platform == kVirtualPlatform) != is_virtual)
+    if (image.kind != ImageKind::params && (image.facts.platform == kVirtualPlatform) != is_virtual)
       fail_input(image.path.string(), "{} image beside {}",
                  is_virtual ? "a real" : "a virtual NPU's",
                  found.images.front().path.filename().string());
@@ -114,6 +118,9 @@ Fitted fitted(const FoundKernel& found, const NamedDims& shape) {
       check_q4nx_flags(found.flags, shape.dims, (found.folder / ".decode_flags").string());
     check_lengths(words[0]->facts, words[1]->facts, found.window, shape, words[0]->path.string());
   }
+  if (found.program == kFusedDecodeElf)
+    check_scratchpad(found.images[0].facts, *found.images[1].facts.parameters,
+                     found.images[0].path.string());
   add_facts(entry, found);
   return result;
 }
@@ -402,7 +409,7 @@ std::string to_json(const KernelManifest& manifest) {
 }
 
 ImageKind kind_from(const Json& field) {
-  for (const ImageKind kind : {ImageKind::elf, ImageKind::xclbin, ImageKind::insts})
+  for (const ImageKind kind : kImageKinds)
     if (to_string(kind) == field.as_string()) return kind;
   field.fail("no such kind of image");
 }
@@ -470,6 +477,7 @@ const KernelEntry* KernelManifest::find(std::string_view name) const {
 AirProgram program_of(const KernelEntry& entry) {
   if (entry.program == kInt8Gemm)
     return int8_gemm_program(entry.window, entry.m_tile, entry.n_tile);
+  if (entry.program == kFusedDecodeElf) return fused_decode_elf_program(entry.dims, entry.window);
   return entry.program == kFusedDecode ? fused_decode_program(entry.dims, entry.window)
                                        : air_program(entry.program, entry.dims);
 }
@@ -549,7 +557,9 @@ std::optional<std::string> misfit(const KernelEntry& entry, const StoredImage& i
 // The virtual NPU's images say at once what they are for.
 std::optional<std::string> virtual_misfit(const std::filesystem::path& path,
                                           const KernelEntry& entry, const StoredImage& image) {
-  if (entry.platform != kVirtualPlatform || image.kind == ImageKind::insts) return std::nullopt;
+  if (entry.platform != kVirtualPlatform || image.kind == ImageKind::insts ||
+      image.kind == ImageKind::params)
+    return std::nullopt;
   return misfit(entry, image, MappedFile(path).bytes());
 }
 
@@ -609,7 +619,7 @@ std::optional<ImageProblem> check_arguments(const KernelEntry& entry) {
 }
 
 bool named_like_an_image(const std::string& name) {
-  for (const ImageKind kind : {ImageKind::elf, ImageKind::xclbin, ImageKind::insts}) {
+  for (const ImageKind kind : kImageKinds) {
     if (name.size() != 32 + extension(kind).size() || !name.ends_with(extension(kind))) continue;
     return name.find_first_not_of("0123456789abcdef") == 32;
   }
@@ -799,19 +809,23 @@ NpuImage read_image(const Stored& stored, std::string_view program, uint32_t win
   image.run_bytes = entry->run_bytes;
   const AirProgram abi = program_of(*entry);
   uint32_t longest = 0;
+  ImageFacts of_elf;
   for (const StoredImage& part : entry->images) longest = std::max(longest, part.length);
   for (const StoredImage& part : entry->images) {
     const MappedFile file(image_path(stored.store, part));
     const bool is_base = part.length == longest;
     ImageFacts facts = inspect_image(file.bytes(), part.kind, file.path().string());
     check_fit(facts, abi, {entry->shape, stored.dims}, file.path().string());
-    if (part.kind == ImageKind::insts) {
+    if (part.kind == ImageKind::params) {
+      image.parameters = check_scratchpad(of_elf, *facts.parameters, file.path().string());
+    } else if (part.kind == ImageKind::insts) {
       (is_base ? image.words : image.reference_words) = std::move(facts.words);
       (is_base ? image.length : image.reference_length) = part.length;
     } else if (is_base) {
       image.form = part.kind;
       image.bytes.assign(file.bytes().begin(), file.bytes().end());
       image.hash = hash_bytes(image.bytes);
+      of_elf = std::move(facts);
     }
   }
   return image;
@@ -825,6 +839,16 @@ std::vector<uint32_t> windows(const Stored& stored) {
       result.push_back(entry.window);
   std::sort(result.begin(), result.end());
   return result;
+}
+
+// The largest, where there are several.
+uint32_t decode_elf(const Stored& stored) {
+  uint32_t positions = 0;
+  for (const KernelEntry& entry : stored.manifest.entries)
+    if (entry.program == kFusedDecodeElf && fits(entry, stored.dims) &&
+        !why_no_image(stored, kFusedDecodeElf, entry.window))
+      positions = std::max(positions, entry.window);
+  return positions;
 }
 
 std::vector<GemmSlot> gemm_slots(Stored& stored) {
@@ -850,6 +874,20 @@ AirDims air_dims(const ModelDims& model, uint32_t seq) {
           model.hidden, model.vocab, seq,         model.qkv_bias, model.qk_norm};
 }
 
+namespace {
+
+// The ELF where it is there and windows were not asked for; the other form where that is missing.
+void choose_decode(const NpuSettings& settings, NpuKernels& kernels) {
+  if (settings.decode == DecodeForm::elf && kernels.decode_elf == 0)
+    throw Error(ErrorCode::usage, "--decode-images elf",
+                "no decode as one ELF for every length is in the kernel store for this model",
+                "`tyto compile --device npu` says how to build it; leave the flag out for windows");
+  if (settings.decode == DecodeForm::windows) kernels.decode_elf = 0;
+  if (kernels.decode_elf > 0) kernels.windows = {kernels.decode_elf};
+}
+
+}  // namespace
+
 void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
   const NpuSettings settings = npu_settings(env);
   DeviceInfo& info = kernels.info;
@@ -867,6 +905,7 @@ void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
     // Without any images each program says what is missing.
     if (kernels.prompt_rows.empty()) kernels.prompt_rows = {kUsualPromptRows};
     kernels.dims.seq = kernels.prompt_rows.back();
+    choose_decode(settings, kernels);
     if (!env.model.beyond_images.empty()) kernels.windows.clear();
     fit_contexts(env, settings, kernels);
   }
@@ -889,6 +928,7 @@ NpuKernels stored_kernels(const std::filesystem::path& store, StoredFor whom, Ai
   kernels.dims = dims;
   kernels.prompt_rows = prompt_rows(stored->manifest, dims);
   kernels.windows = windows(*stored);
+  kernels.decode_elf = decode_elf(*stored);
   kernels.gemm_slots = gemm_slots(*stored);
   kernels.why_no_image = [stored](std::string_view program, uint32_t window) {
     return why_no_image(*stored, program, window);

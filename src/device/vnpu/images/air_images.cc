@@ -30,6 +30,7 @@ SlotKind kind_of(AirRole role) {
     case AirRole::opcode:
     case AirRole::instructions:
     case AirRole::word_count:
+    case AirRole::length:
       break;
   }
   return SlotKind::scratch;
@@ -633,18 +634,49 @@ InstructionStream gemm_stream(uint32_t k, uint32_t n, uint32_t m) {
 
 }  // namespace
 
-Image fused_decode_image(const AirDims& dims, uint32_t window, uint64_t buffer_bytes, float eps) {
-  const AirProgram abi = fused_decode_program(dims, window, buffer_bytes);
-  const Q4nxLayout layout = q4nx_layout(dims, window, buffer_bytes);
+namespace {
+
+Instance fused_decode_instance(const AirProgram& abi, const Q4nxLayout& layout, float eps) {
+  const AirDims& dims = layout.dims;
   InstanceBuilder builder(abi, kXclbinFirstArgument);
   const Fused fused{builder, dims, layout, eps};
   const Slots slots = shared_slots(fused);
   for (uint32_t layer = 0; layer < dims.layers; ++layer) decode_layer(fused, layer, slots);
   head(fused, slots);
+  return builder.take(1, dims.layers + static_cast<uint32_t>(layout.head_chunks));
+}
+
+}  // namespace
+
+Image fused_decode_elf_image(const AirDims& dims, uint32_t positions, uint64_t buffer_bytes,
+                             bool adds_up, float eps) {
+  const Q4nxLayout layout = q4nx_layout(dims, positions, buffer_bytes);
+  Image image;
+  image.instances.push_back(
+      fused_decode_instance(fused_decode_program(dims, positions, buffer_bytes), layout, eps));
+  Instance& instance = image.instances[0];
+  instance.name = "q4nx_decode";
+  instance.arguments.push_back({sizeof(uint32_t), true});
+  // A position of one of the column groups, the first of them at the beginning.
+  const auto step = int64_t{layout.kv_group_heads} * dims.head_dim;
+  instance.scratchpad = {{.words = 2,
+                          .append = 0,
+                          .mask = 1,
+                          .scalar = static_cast<uint32_t>(instance.arguments.size() - 1),
+                          .scale = step,
+                          .addend = -step,
+                          .core_adds_up = adds_up},
+                         positions};
+  check_image(image, instance.name);
+  return image;
+}
+
+Image fused_decode_image(const AirDims& dims, uint32_t window, uint64_t buffer_bytes, float eps) {
+  const AirProgram abi = fused_decode_program(dims, window, buffer_bytes);
+  const Q4nxLayout layout = q4nx_layout(dims, window, buffer_bytes);
   Image image;
   image.form = ImageForm::xclbin;
-  image.instances.push_back(
-      builder.take(1, dims.layers + static_cast<uint32_t>(layout.head_chunks)));
+  image.instances.push_back(fused_decode_instance(abi, layout, eps));
   image.instances[0].stream = decode_stream(dims, layout);
   check_image(image, abi.name);
   return image;

@@ -33,6 +33,12 @@ Image air_image(const AirDims& dims, std::string_view program, float eps = kAirE
 Image fused_decode_image(const AirDims& dims, uint32_t window,
                          uint64_t buffer_bytes = kQ4nxBufferBytes, float eps = kFusedEps);
 
+// The same as a full ELF: the arguments from index 0 on, the length behind them. `adds_up`: as builds
+// before mlir-aie #3061 was finished have it.
+Image fused_decode_elf_image(const AirDims& dims, uint32_t positions,
+                             uint64_t buffer_bytes = kQ4nxBufferBytes, bool adds_up = false,
+                             float eps = kFusedEps);
+
 // Its words for `live` of 1..window positions: what decode_L<live>.insts.bin of a build for that
 // window would hold. In each layer one word per attention core is L itself, and two are where K and
 // V of position L - 1 go: the byte in kv of the first group's row. No other word depends on L.

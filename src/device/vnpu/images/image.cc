@@ -22,6 +22,7 @@ namespace tyto::vxrt {
 //   u32 count | count x { u32 l1_bytes | u32 l2_bytes }                needs
 //   u8 has_stream | u32 words | u32 window | u32 seed | u32 count
 //             | count x { u32 index | u32 base | u32 slope }
+//   u8 has_scratchpad | 5 x u32 | 2 x i64 | u8 adds_up                 only where it has one
 //   program: string name
 //     u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64 cols | place }
 //     u32 count | count x { u8 kernel | string name | role | u16 layer | u8 count | count x
@@ -176,6 +177,17 @@ void add_stream(Writer& out, const std::optional<InstructionStream>& stream) {
     for (uint32_t value : {patch.index, patch.base, patch.slope}) out.add(value);
 }
 
+void add_scratchpad(Writer& out, const std::optional<Scratchpad>& scratchpad) {
+  out.add(static_cast<uint8_t>(scratchpad.has_value()));
+  if (!scratchpad) return;
+  const DecodeParameters& p = scratchpad->parameters;
+  for (uint32_t value : {p.words, p.append, p.mask, p.scalar, scratchpad->positions})
+    out.add(value);
+  out.add(p.scale);
+  out.add(p.addend);
+  out.add(static_cast<uint8_t>(p.core_adds_up));
+}
+
 void add_instance(Writer& out, const Instance& instance) {
   out.add_text(instance.name);
   out.add(static_cast<uint8_t>(instance.takes_call));
@@ -193,6 +205,7 @@ void add_instance(Writer& out, const Instance& instance) {
     out.add(needs.l2_bytes);
   }
   add_stream(out, instance.stream);
+  add_scratchpad(out, instance.scratchpad);
   add_program(out, instance);
 }
 
@@ -270,6 +283,17 @@ InstructionStream take_stream(Reader& in) {
   return stream;
 }
 
+Scratchpad take_scratchpad(Reader& in) {
+  Scratchpad scratchpad;
+  DecodeParameters& p = scratchpad.parameters;
+  for (uint32_t* value : {&p.words, &p.append, &p.mask, &p.scalar, &scratchpad.positions})
+    *value = in.take<uint32_t>("scratchpad");
+  p.scale = in.take<int64_t>("scratchpad");
+  p.addend = in.take<int64_t>("scratchpad");
+  p.core_adds_up = in.take_flag("scratchpad flag");
+  return scratchpad;
+}
+
 Instance take_instance(Reader& in) {
   Instance instance;
   instance.name = in.take_text("instance name");
@@ -286,6 +310,7 @@ Instance take_instance(Reader& in) {
     instance.needs.push_back({l1, in.take<uint32_t>("l2_bytes")});
   }
   if (in.take_flag("stream flag")) instance.stream = take_stream(in);
+  if (in.take_flag("scratchpad flag")) instance.scratchpad = take_scratchpad(in);
   take_program(in, instance);
   return instance;
 }
@@ -344,6 +369,22 @@ std::vector<uint32_t> instruction_words(const InstructionStream& stream, uint32_
   words[0] = kInstructionMagic;
   words[1] = stream.window;
   return words;
+}
+
+ReadWords read_scratchpad(const Scratchpad& scratchpad, std::span<const uint32_t> words,
+                          uint32_t& core) {
+  const DecodeParameters& p = scratchpad.parameters;
+  constexpr uint32_t kCleared = 3;  // bits that the firmware clears
+  core = ((p.core_adds_up ? core : 0) + words[p.mask]) & ~kCleared;
+  ReadWords result{.live = core >> 2};
+  if (result.live == 0 || result.live > scratchpad.positions)
+    return {.problem = fmt::format("the cores are told L = {}, not in 1..{}", result.live,
+                                   scratchpad.positions)};
+  const uint32_t append = p.append_word(result.live);
+  if (words[p.append] != append)
+    return {.problem = fmt::format("the new position goes to element {}, and for L = {} that is {}",
+                                   words[p.append], result.live, append)};
+  return result;
 }
 
 ReadWords read_words(const InstructionStream& stream, std::span<const uint32_t> words) {
@@ -486,6 +527,9 @@ void check_access(const Instance& instance, size_t slot_index, const Use& use,
   if (!is_weight)
     if (const auto problem = cpu::pattern_problem(instance.program, slot_index, pattern))
       fail_input(where, "slot {} {}", slot.name, *problem);
+  const auto stays = [](const Pattern::Dim& dim) { return dim.size > 1 && dim.stride == 0; };
+  if (is_weight && std::any_of(pattern.dims.begin(), pattern.dims.end(), stays))
+    fail_input(where, "slot {} has rows of a weight on top of each other", slot.name);
   // A transposed weight is walked along its columns, tile by tile.
   Pattern walked = pattern;
   if (is_weight && !walked.dims.empty() && walked.dims.back().stride != 1)
@@ -590,6 +634,25 @@ void check_stream(const Instance& instance, const std::string& where) {
                stream.patches.size());
 }
 
+void check_scratchpad(const Instance& instance, const Image& image, const std::string& where) {
+  const DecodeParameters& p = instance.scratchpad->parameters;
+  if (image.form != ImageForm::elf || instance.takes_call)
+    fail_input(where, "only an ELF that takes no call has a scratchpad");
+  if (p.words == 0 || p.words > kMostStateWords)
+    fail_input(where, "a scratchpad of {} words: the firmware's state table has {}", p.words,
+               kMostStateWords);
+  const auto attends = [](const Launch& launch) { return launch.kernel == Kernel::attention; };
+  if (std::none_of(instance.program.launches.begin(), instance.program.launches.end(), attends))
+    fail_input(where, "a scratchpad, and nothing that attends to as many positions as it says");
+  if (p.append >= p.words || p.mask >= p.words || p.append == p.mask)
+    fail_input(where, "words {} and {} of a scratchpad of {}", p.append, p.mask, p.words);
+  if (p.scalar >= instance.arguments.size() || !instance.arguments[p.scalar].dead)
+    fail_input(where, "argument {} is not a length", p.scalar);
+  if (instance.scratchpad->positions == 0 || p.scale <= 0)
+    fail_input(where, "a scratchpad for {} positions of {} elements",
+               instance.scratchpad->positions, p.scale);
+}
+
 void check_instance(const Instance& instance, const Image& image, const std::string& where) {
   if (instance.name.empty() || instance.name.find(':') != std::string::npos)
     fail_input(where, "instance name '{}' is not usable", instance.name);
@@ -612,6 +675,7 @@ void check_instance(const Instance& instance, const Image& image, const std::str
         where,
         "an xclbin that takes no call must have a stream of instructions, no other image may");
   if (instance.stream) check_stream(instance, where);
+  if (instance.scratchpad) check_scratchpad(instance, image, where);
 }
 
 }  // namespace

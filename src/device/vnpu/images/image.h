@@ -4,6 +4,7 @@
 // Calling convention of an ELF: argument i is arguments[i]. Where the instance takes a call, three
 // uint32_t scalars follow: Call::rows, position, first_row; one that was never set is that of
 // {1, 0, 0}. Where it does not, as MLIR-AIR's do not, the call is compiled in.
+// The full-ELF decode takes the length in the scratchpad of its run, and as a scalar argument.
 // Of an xclbin: 0 is the opcode 3, 1 the buffer of instruction words, 2 how many there are, and
 // arguments[i] is at index 3 + i. The words are the instance's stream; one that takes a call has
 // the words {kInstructionMagic, tokens, position, first_row} instead.
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "device/npu/formats/decode_parameters.h"
 #include "device/npu/formats/transaction.h"
 #include "program/pattern.h"
 #include "program/program.h"
@@ -52,6 +54,17 @@ struct ReadWords {
   std::string problem = {};  // not empty: what is wrong with them
 };
 ReadWords read_words(const InstructionStream& stream, std::span<const uint32_t> words);
+
+// The words of an ELF's scratchpad, for lengths of 1 to `positions`.
+struct Scratchpad {
+  DecodeParameters parameters;
+  uint32_t positions = 0;
+  bool operator==(const Scratchpad&) const = default;
+};
+
+// What the words and what the cores had before say; `core` becomes what they have then.
+ReadWords read_scratchpad(const Scratchpad& scratchpad, std::span<const uint32_t> words,
+                          uint32_t& core);
 
 constexpr uint8_t kPlatformAie2p = 69;
 constexpr uint32_t kCallScalars = 3;
@@ -110,6 +123,7 @@ struct Instance {
   bool takes_call = true;
   Call fixed_call = {};                     // when it takes none
   std::optional<InstructionStream> stream;  // xclbin: the words it is driven by
+  std::optional<Scratchpad> scratchpad = {};  // ELF: what its run is told the length by
 
   uint32_t counted_launches() const {
     return launches != 0 ? launches : static_cast<uint32_t>(program.launches.size());

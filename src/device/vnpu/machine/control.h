@@ -59,7 +59,8 @@ Hardware hardware();  // as it is now
 // where the driver would. Stays over a reset.
 void set_hostile(bool hostile);
 
-// Faults happen once, to the `at`-th run (`out_of_memory`: allocation) from now on; `slow` stays.
+// Faults happen once, to the `at`-th run (`out_of_memory`: allocation) from now on; `slow` and
+// `first_wrong` stay.
 enum class FaultKind : uint8_t {
   none,
   timeout,        // the run ends as TIMEOUT
@@ -69,6 +70,7 @@ enum class FaultKind : uint8_t {
   context_lost,   // the run ends as ABORT, and so does all that follows in its context
   slow,           // modelled times are `factor` times as long
   flip,           // completes, with one bit of one exponent changed: a finite value, 16 times off
+  first_wrong,    // a flip in an output of the first run of every context
   corrupt,        // completes, with all bits set in everything it wrote: NaN in every float type
 };
 
@@ -80,7 +82,7 @@ struct Fault {
 };
 
 // "timeout@3", "error@1", "hang", "hang@2", "oom", "context-lost", "slow×4" (or "slowx4"),
-// "corrupt@2", "flip@7"; anything else is a usage Error.
+// "corrupt@2", "flip@7", "first-wrong"; anything else is a usage Error.
 Fault parse_fault(std::string_view text);
 void inject(const Fault& fault);  // replaces the one before
 

@@ -74,6 +74,12 @@ std::optional<Call> call_from_words(std::span<const uint32_t> words) {
 // Sets the job's call; returns what is wrong with its instructions.
 std::optional<std::string> read_call(Job& job) {
   const Instance& instance = job.instance->instance;
+  if (instance.scratchpad) {
+    const ReadWords read = read_scratchpad(*instance.scratchpad, job.words, job.context->core_word);
+    if (!read.problem.empty()) return read.problem;
+    job.call.only.position = read.live - 1;
+    return std::nullopt;
+  }
   if (job.image->image.form == ImageForm::elf) return std::nullopt;
   if (instance.takes_call) {
     const std::optional<Call> call = call_from_words(job.words);
@@ -115,11 +121,14 @@ void overwrite_outputs(const Job& job) {
 
 // One value of the first row that the call wrote, another one for another `at`. Which of the
 // written slots goes by the number too; caches are left alone.
-void flip_one_bit(const Job& job, uint64_t at) {
+enum class Among : uint8_t { written, outputs };
+void flip_one_bit(const Job& job, uint64_t at, Among among) {
   const Instance& instance = job.instance->instance;
   std::vector<uint16_t> slots;
   for (uint16_t index : job.instance->written)
-    if (instance.program.slots[index].kind != SlotKind::kv) slots.push_back(index);
+    if (among == Among::outputs ? instance.program.slots[index].kind == SlotKind::output
+                                : instance.program.slots[index].kind != SlotKind::kv)
+      slots.push_back(index);
   if (slots.empty()) return;
   const uint16_t index = slots[at % slots.size()];
   const Slot& slot = instance.program.slots[index];
@@ -193,7 +202,8 @@ void Machine::work() {
 
 Fault Machine::take_run_fault() {
   const FaultKind kind = fault_.kind;
-  if (kind == FaultKind::none || kind == FaultKind::slow || kind == FaultKind::out_of_memory)
+  if (kind == FaultKind::none || kind == FaultKind::slow || kind == FaultKind::out_of_memory ||
+      kind == FaultKind::first_wrong)
     return {};
   if (--fault_.at > 0) return {};
   return std::exchange(fault_, {});
@@ -232,7 +242,8 @@ void Machine::run_job(Job& job, Lock& lock) {
   job.state = ERT_CMD_STATE_RUNNING;
   counters_of(context).busy_ns += begin_ns(context);
 
-  const Fault fault = take_run_fault();
+  const bool is_first = !std::exchange(context.has_run, true);
+  const Fault fault = is_first && fault_.kind == FaultKind::first_wrong ? fault_ : take_run_fault();
   switch (fault.kind) {
     case FaultKind::timeout:
       counters_of(context).busy_ns += hardware_.limits.hang_ns;
@@ -248,6 +259,7 @@ void Machine::run_job(Job& job, Lock& lock) {
     case FaultKind::out_of_memory:
     case FaultKind::slow:
     case FaultKind::flip:
+    case FaultKind::first_wrong:
     case FaultKind::corrupt:
       break;
   }
@@ -305,9 +317,14 @@ Machine::Outcome Machine::compute(Job& job, double slowdown, const Fault& fault)
   const uint64_t ns = scaled(run_ns(loaded.instance, job.call, hardware_), slowdown);
   const uint64_t hang_ns = hardware_.limits.hang_ns;
   if (hang_ns != 0 && ns > hang_ns) return {.is_too_long = true};
-  if (hardware_.computes) loaded.interpreter.run(buffers, job.call, *pool_, hardware_.numerics);
+  const bool has_cache = loaded.instance.stream || loaded.instance.scratchpad;
+  const cpu::Numerics numerics = hardware_.numerics == cpu::Numerics::bfp16 && has_cache
+                                     ? cpu::Numerics::bfp16_cache
+                                     : hardware_.numerics;
+  if (hardware_.computes) loaded.interpreter.run(buffers, job.call, *pool_, numerics);
   if (fault.kind == FaultKind::corrupt) overwrite_outputs(job);
-  if (fault.kind == FaultKind::flip) flip_one_bit(job, fault.number);
+  if (fault.kind == FaultKind::flip) flip_one_bit(job, fault.number, Among::written);
+  if (fault.kind == FaultKind::first_wrong) flip_one_bit(job, 0, Among::outputs);
   touch_outputs(job);
   for (const auto& guard : job.guards) guard->give_back();
   return {.ns = ns};
@@ -395,12 +412,13 @@ constexpr FaultName kFaults[] = {
     {"timeout", FaultKind::timeout}, {"error", FaultKind::error},
     {"hang", FaultKind::hang},       {"oom", FaultKind::out_of_memory},
     {"corrupt", FaultKind::corrupt}, {"context-lost", FaultKind::context_lost},
-    {"flip", FaultKind::flip},
+    {"flip", FaultKind::flip},       {"first-wrong", FaultKind::first_wrong},
 };
 
 [[noreturn]] void fail_fault(std::string_view text) {
-  throw Error(ErrorCode::usage, "fault", fmt::format("'{}' is not known", text),
-              "timeout@n, error@n, hang, oom, context-lost, slow×k, corrupt@n or flip@n");
+  throw Error(
+      ErrorCode::usage, "fault", fmt::format("'{}' is not known", text),
+      "timeout@n, error@n, hang, oom, context-lost, slow×k, corrupt@n, flip@n or first-wrong");
 }
 
 template <typename T>
@@ -766,7 +784,9 @@ double fused_ms(const Instance& instance, Speed speed) {
       ++layers;
       head_dim = launch.shape.head_dim;
     }
-  return fused_decode_ms(weight_bytes, layers, head_dim, instance.stream->window, speed);
+  const uint64_t window =
+      instance.stream ? instance.stream->window : uint64_t{instance.scratchpad->positions};
+  return fused_decode_ms(weight_bytes, layers, head_dim, window, speed);
 }
 
 bool is_integer(const Program& program) {
@@ -781,7 +801,8 @@ Speed speed_of(const Hardware& hardware) {
 }
 
 double instance_ms(const Instance& instance, const Call& call, Speed speed) {
-  if (instance.stream && instance.stream->window != 0) return fused_ms(instance, speed);
+  const bool has_window = instance.stream && instance.stream->window != 0;
+  if (has_window || instance.scratchpad) return fused_ms(instance, speed);
   // No law for integer GEMMs has been fitted: a GEMV's, whose time is that of its bytes.
   if (is_integer(instance.program))
     return byte_law_ms(cost_parameters().gemv,

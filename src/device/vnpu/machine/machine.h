@@ -60,7 +60,10 @@ struct Context {
   uint64_t id = 0;
   std::shared_ptr<LoadedImage> image;  // shared with the elf or xclbin
   bool lost = false;
+  bool has_run = false;
   uint32_t in_flight = 0;
+  uint32_t core_word =
+      0;  // the length in the cores' memory, from run to run; the device's thread's
 };
 
 // What one run hands to the device. Filled while idle; the machine's while in flight. Its owner
@@ -71,7 +74,7 @@ struct Job {
   LoadedInstance* instance = nullptr;
   std::vector<Binding> arguments;  // [instance.arguments]; empty ones for what nothing touches
   Call call;
-  std::span<const uint32_t> words;                   // xclbin form: the instructions
+  std::span<const uint32_t> words;                   // the instructions, or an ELF's scratchpad
   std::string bad_argument;                          // not empty: ends as ERROR
   std::vector<std::unique_ptr<GuardMemory>> guards;  // for arguments that reach too far
   std::vector<std::shared_ptr<const void>> keeps;  // buffers and kernel, shared with their handles

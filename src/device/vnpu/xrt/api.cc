@@ -109,6 +109,7 @@ struct run_impl {
   std::shared_ptr<kernel_impl> kernel;  // shared with the kernel and its other runs
   std::vector<run_argument> arguments;
   std::unique_ptr<tyto::vxrt::Job> job = std::make_unique<tyto::vxrt::Job>();
+  std::shared_ptr<bo_impl> scratchpad;  // in the heap; none where the image has none
   uint64_t heap_bytes = 0;
   const bool is_hostile = tyto::vxrt::Machine::get().is_hostile();
   std::atomic<bool> is_done = true;  // as far as the caller knows
@@ -118,6 +119,7 @@ struct run_impl {
   void reach_beyond(size_t index, const bo_impl* buffer, uint64_t needed);
   void prepare_call(size_t first_scalar);
   void prepare_instructions();
+  void prepare_scratchpad(const tyto::DecodeParameters& parameters);
 };
 
 }  // namespace vnpu
@@ -460,6 +462,9 @@ run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
     heap_bytes = given > 0 ? given : image.file_bytes;
     Machine::get().take_heap(heap_bytes);
   }
+  if (const auto& words = kernel->instance->instance.scratchpad)
+    scratchpad = std::make_shared<bo_impl>(words->parameters.words * sizeof(uint32_t), nullptr, true,
+                                           kExtGroup);
   job->image = kernel->image;
   job->instance = kernel->instance;
   job->context = &kernel->context->context;
@@ -528,6 +533,7 @@ void run_impl::prepare() {
     fail_usage(
         fmt::format("{} argument buffers, at most {}", job->keeps.size(), limits.argument_buffers));
   job->keeps.push_back(kernel);
+  if (scratchpad) job->keeps.push_back(scratchpad);
   job->bad_argument.clear();
   job->guards.clear();
   job->arguments.assign(instance.arguments.size(), {});
@@ -540,6 +546,17 @@ void run_impl::prepare() {
     prepare_instructions();
   else if (instance.takes_call)
     prepare_call(instance.arguments.size());
+  else if (instance.scratchpad)
+    prepare_scratchpad(instance.scratchpad->parameters);
+}
+
+// The control code reads the buffer; that the length was given as a scalar, too, is XRT's rule for
+// an argument that a program has.
+void run_impl::prepare_scratchpad(const tyto::DecodeParameters& parameters) {
+  const run_argument* length = find(parameters.scalar);
+  if (length == nullptr || !length->is_scalar)
+    job->bad_argument = fmt::format("argument {} was given no length", parameters.scalar);
+  job->words = {reinterpret_cast<const uint32_t*>(scratchpad->device), parameters.words};
 }
 
 void run_impl::prepare_call(size_t first_scalar) {
@@ -595,6 +612,12 @@ void run::set_scalar(int index, const void* value, size_t size) {
   run_argument argument{nullptr, 0, true};
   std::memcpy(&argument.scalar, value, std::min(size, sizeof argument.scalar));
   impl(handle_).argument(index) = std::move(argument);
+}
+
+bo run::get_ctrl_scratchpad_bo() const {
+  run_impl& self = impl(handle_);
+  if (!self.scratchpad) fail_usage("no control scratchpad memory is present");
+  return bo(self.scratchpad);
 }
 
 void run::start() {

@@ -52,6 +52,7 @@ class bo {
   bool operator==(const bo& other) const { return handle_ == other.handle_; }
 
  protected:
+  friend class run;
   explicit bo(std::shared_ptr<bo_impl> handle) : handle_(std::move(handle)) {}
 
  private:

@@ -49,6 +49,9 @@ class run {
   }
   void set_arg(int index, const bo& buffer);
 
+  // The words that an ELF's control code reads from the host, in a buffer that XRT made with the run.
+  bo get_ctrl_scratchpad_bo() const;
+
   void start();
   ert_cmd_state wait(const std::chrono::milliseconds& timeout = std::chrono::milliseconds{
                          0}) const;  // 0 waits for ever
