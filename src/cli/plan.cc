@@ -114,6 +114,7 @@ struct PlanFlags {
   std::optional<Fusion> fusion;
   std::string host = "published";
   std::string profile = "performance";
+  std::string decode_images = "windows";
   uint32_t prompt = 2048;
   uint32_t context = 0;
   std::vector<uint32_t> prompt_rows;
@@ -131,6 +132,7 @@ PlanRequest plan_request(const PlanFlags& flags) {
   request.context_tokens = flags.context == 0 ? flags.prompt : flags.context;
   if (!flags.prompt_rows.empty()) request.prompt_rows = flags.prompt_rows;
   request.host = flags.host == "native" ? PlanHost::native : PlanHost::published;
+  request.decode_elf = flags.decode_images == "elf";
   request.profile =
       flags.profile == "balanced" ? PlatformProfile::balanced : PlatformProfile::performance;
   return request;
@@ -222,6 +224,9 @@ void define_plan(CommandLine& command) {
       {"--prompt-rows", &flags.prompt_rows, "N,N,...",
        "rows of the prefill images; the smallest that holds the prompt is used (default: 2048)",
        Rules{.separator = ','}},
+      {"--decode-images", &flags.decode_images, OneOf{"windows", "elf"},
+       "form of air-q4nx's decode: windows of several lengths, or one ELF for all",
+       Rules{.shows_default = true}},
       {"--overhead", &flags.host, OneOf{"published", "native"},
        "whose host overhead to assume: that of published runs, or Tyto's own",
        Rules{.shows_default = true, .alias = "--host"}},

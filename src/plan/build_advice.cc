@@ -32,7 +32,7 @@ constexpr Example kExamples[] = {
     {"qwen2.5-7b", "", "llms/qwen25_7b_q4nx", true},
     {"qwen3-0.6b", "llms/qwen3_0_6b", ""},
     {"qwen3-1.7b", "llms/qwen3_1_7b", ""},
-    {"qwen3-4b", "llms/qwen3_4b", ""},
+    {"qwen3-4b", "llms/qwen3_4b", "llms/qwen3_4b_q4nx"},
     {"qwen3-8b", "", "llms/qwen3_8b_q4nx", true},
 };
 
@@ -110,14 +110,15 @@ std::string mlir_air_advice(const AirDims& dims, std::string_view weights) {
     text += commands(example->bf16, "bf16 programs: prompts, and tokens one layer at a time",
                      "make compile", "build_peano", example->shape);
   if (wants_decode)
-    text += commands(example->decode, "q4nx: a token in one dispatch, windows up to 2048",
-                     example->has_own_prefill ? "make compile && make compile-decode-windows"
-                                              : "make compile-decode-windows",
+    text += commands(example->decode,
+                     "q4nx: a token in one dispatch, one ELF for every length up to 2048",
+                     example->has_own_prefill ? "make compile && make compile-decode-elf"
+                                              : "make compile-decode-elf",
                      ".", example->shape);
   if (wants_decode)
     text +=
-        "Windows are 12 builds and take about 90 minutes; `make compile-decode` instead builds the "
-        "longest\nwindow alone, 2 builds.\n";
+        "Before September 2026 there is no compile-decode-elf: compile-decode-windows is 12 builds "
+        "and\nabout 90 minutes, compile-decode the longest window alone, 2 builds.\n";
   return text;
 }
 

@@ -31,8 +31,8 @@ std::string_view use_of(const AirProgram& program) {
   constexpr std::string_view kUses[] = {"for prompts, in every layer",
                                         "for a decoded token, in every layer",
                                         "for the logits, after the last layer"};
-  if (program.name == kFusedDecode) return "a whole decoded token, in windows";
-  if (program.name == kFusedDecodeElf) return "a whole decoded token, at every length";
+  if (program.name == kFusedDecode) return "a whole decoded token";
+  if (program.name == kFusedDecodeElf) return "a whole decoded token, whatever the length";
   return kUses[static_cast<size_t>(program.phase)];
 }
 

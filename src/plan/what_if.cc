@@ -273,7 +273,9 @@ Parts fused_token(const Setting& s, uint64_t window) {
 
 Estimate air_token(const Setting& s) {
   const Config& c = s.config();
-  const uint64_t window = kv_window(s.request.context_tokens);
+  const uint64_t needed = kv_window(s.request.context_tokens);
+  const uint64_t window =
+      s.request.decode_elf ? std::max<uint64_t>(kPublishedRows, needed) : needed;
   Estimate e;
   e.decode = fused_token(s, window);
   e.decode_errors = same_error(cost_parameters().error.q4nx_decode);
@@ -359,6 +361,8 @@ std::string note_for(const Planner& planner, const PlanRequest& request, const E
     append("public prefill images have 2048 rows");
   if (estimate.prompt_rows == 1)
     append("its host runs prompts below 96 tokens through the decode, one by one");
+  if (request.decode_elf && planner.option.kernels == KernelSet::air_q4nx)
+    append("its ELF reads a cache of 2048 positions or more for every token");
   if (request.machine == "strix-halo" && planner.option.kernels != KernelSet::flm_q4 &&
       planner.measured_on != request.machine)
     append("these kernels were never published on this machine");

@@ -53,6 +53,8 @@ struct PlanRequest {
   uint32_t prompt_tokens = 2048;
   uint32_t context_tokens = 2048;              // live positions while decoding
   std::vector<uint32_t> prompt_rows = {2048};  // the prefill images that there are
+  // The single-dispatch decode as one ELF for every length: it reads its whole cache for a token.
+  bool decode_elf = false;
   PlanHost host = PlanHost::published;
   PlatformProfile profile = PlatformProfile::performance;
 };

@@ -34,7 +34,8 @@ EXIT_CODES = [
 
 
 # `make` in another project's folder.
-NOT_OUR_TARGETS = {"compile-decode", "compile-decode-windows", "compile-decode-dynseq"}
+NOT_OUR_TARGETS = {"compile-decode", "compile-decode-windows", "compile-decode-dynseq",
+                   "compile-decode-elf"}
 
 
 class Used:

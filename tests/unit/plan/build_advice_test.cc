@@ -26,8 +26,8 @@ TEST(BuildAdvice, Llama32OneB) {
   // Each in a shell of its own: the second folder is not sought in the first.
   EXPECT_CONTAINS(text, "(cd programming_examples/llms/llama32_1b && make compile &&\n");
   EXPECT_CONTAINS(text, "tyto kernels import build_peano --shape llama-3.2-1b)");
-  EXPECT_CONTAINS(text,
-                  "(cd programming_examples/fused_decode && make compile-decode-windows &&\n");
+  EXPECT_CONTAINS(text, "(cd programming_examples/fused_decode && make compile-decode-elf &&\n");
+  EXPECT_CONTAINS(text, "compile-decode-windows, 12 builds");
   EXPECT_CONTAINS(text, "tyto kernels import . --shape llama-3.2-1b)");
   EXPECT_LACKS(build_advice(kLlama32_1b, "bf16"), "llvm-link");
 }
@@ -36,7 +36,7 @@ TEST(BuildAdvice, ModelsHaveFoldersOfTheirOwn) {
   const AirDims llama_8b = {32, 4096, 32, 8, 128, 14336, 128256, 2048};
   EXPECT_CONTAINS(build_advice(llama_8b, "q4nx"),
                   "cd programming_examples/llms/llama31_8b_q4nx && make compile && "
-                  "make compile-decode-windows");
+                  "make compile-decode-elf");
   EXPECT_LACKS(build_advice(llama_8b, ""), "build_peano --shape");
   const AirDims qwen3 = {28, 1024, 16, 8, 128, 3072, 151936, 2048, 0, 1};
   EXPECT_CONTAINS(build_advice(qwen3, ""),

@@ -152,6 +152,21 @@ TEST(WhatIf, ShortPromptsOfWideLlamasAreReplayed) {
   EXPECT_EQ(what_if(request("llama-3.2-1b", "krackan", 42), kQ4nxIf).prompt_rows, 2048u);
 }
 
+// It reads as much for every token as the largest window does.
+TEST(WhatIf, OneElfForEveryLengthIsAsSlowAsTheLargestWindow) {
+  PlanRequest r = request("llama-3.2-1b", "krackan", 128, 200);
+  const PlanRow windows = what_if(r, kQ4nxIf);
+  r.decode_elf = true;
+  const PlanRow elf = what_if(r, kQ4nxIf);
+  EXPECT_GT(elf.tpot_ms, windows.tpot_ms);
+  EXPECT_NE(elf.note.find("2048 positions"), std::string::npos) << elf.note;
+  EXPECT_EQ(elf.pinned_bytes, windows.pinned_bytes);
+  EXPECT_DOUBLE_EQ(what_if(r, kBlockIf).tpot_ms,
+                   what_if(request("llama-3.2-1b", "krackan", 128, 200), kBlockIf).tpot_ms);
+  const PlanRow full = what_if(request("llama-3.2-1b", "krackan", 128, 2048), kQ4nxIf);
+  EXPECT_DOUBLE_EQ(elf.tpot_ms, full.tpot_ms);
+}
+
 TEST(WhatIf, AnotherProfileWidensTheError) {
   PlanRequest r = request("qwen3-4b", "krackan");
   const double performance = what_if(r, kBlockIf).tpot_error_p90;
