@@ -131,7 +131,7 @@ class Plan(CliTest):
     def test_each_model_of_mlir_air_has_a_shape_and_an_error_for_each_phase(self):
         bf16 = ["llama-3.2-1b", "llama-3.2-3b", "smollm2-1.7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen2.5-0.5b", "qwen2.5-1.5b",
                 "qwen2.5-3b"]
-        q4nx = ["llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "qwen3-8b", "qwen2.5-7b"]
+        q4nx = ["llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "qwen3-4b", "qwen3-8b", "qwen2.5-7b"]
         for kernels, shapes in (("air-bf16", bf16), ("air-q4nx", q4nx)):
             for shape in shapes:
                 for row in json.loads(tyto("plan", "--shape", shape, "--machine", "krackan", "--kernels", kernels, "--json").stdout):
