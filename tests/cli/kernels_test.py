@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from harness import OWLET, CliTest, main, tyto
-from npu_images import elf, stream
+from npu_images import elf, stream, xclbin
 
 SQUARE, KV, HIDDEN = 2048 * 2048 * 2, 2048 * 512 * 2, 2048 * 8192 * 2  # bytes of Llama-3.2-1B's arguments
 
@@ -160,11 +160,15 @@ class Kernels(CliTest):
         build.mkdir(parents=True)
         suffix = "128x2048x2048_32x64x64_8c"
         parts = [(0, 0, 128 * 2048), (1, 64 * 2048, 1984 * 2048), (2, 256, 128 * 2048 * 4 - 256)]
-        (build / f"final_{suffix}.xclbin").write_bytes(b"xclbin2\0body")
+        (build / f"final_{suffix}.xclbin").write_bytes(xclbin())
         (build / f"insts_{suffix}.txt").write_bytes(stream(parts))
         result = self.kernels("import", build.parent)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("int8/gemm_k2048_m128", result.stdout)
+        for changes, words in (({"columns": 4}, "compiled for 8 columns, and final_"), ({"kernel": "DPU:inst"}, "has the kernels DPU"),
+                               ({"buffers": 2}, "connects 3 arguments to memory and not argument 5")):
+            (build / f"final_{suffix}.xclbin").write_bytes(xclbin(**changes))
+            self.check_error(self.kernels("import", build), 1, words)
         parts[1] = (1, 64, 2048 * 2048 - 64)  # B as rows, without b_col_maj=1
         (build / f"insts_{suffix}.txt").write_bytes(stream(parts))
         self.check_error(self.kernels("import", build), 1, "b_col_maj=1")

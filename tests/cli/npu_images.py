@@ -38,6 +38,21 @@ def elf(instance, arguments, patches=(), columns=8, os_abi=69, seed=0):
     return header + body + table
 
 
+def xclbin(kernel="MLIR_AIE:MLIRAIE", columns=8, buffers=9):
+    """One kernel whose buffers lie in the host's memory, its instruction words in the device's."""
+    topology = struct.pack("<Q", 2) + b"".join(struct.pack("<24x16s", tag) for tag in (b"HOST", b"SRAM"))
+    kernels = struct.pack("<Q16x64s", 1, kernel.encode())
+    connections = struct.pack("<I3I", buffers + 1, 1, 0, 1) + b"".join(struct.pack("<3I", i + 3, 0, 0) for i in range(buffers))
+    partition = struct.pack("<32xH86xII16xII", columns, 1, 128, 100, 224).ljust(224, b"\0") + b"p" * 100
+    sections = [(6, topology), (32, partition), (8, kernels), (7, connections)]
+    at, table = 456 + 40 * len(sections), b""
+    for kind, body in sections:
+        table += struct.pack("<I20xQQ", kind, at, len(body))
+        at += len(body)
+    header = b"xclbin2\0".ljust(304, b"\0") + struct.pack("<Q", at)
+    return header.ljust(448, b"\0") + struct.pack("<Q", len(sections)) + table + b"".join(b for _, b in sections)
+
+
 def stream(moves, writes=()):
     """`moves` are (argument, offset, bytes), `writes` (address, value)."""
     words, operations = [], 0

@@ -29,6 +29,7 @@ struct MadeElf {
   uint32_t seed = 0;         // for the control code that is no descriptor
   uint32_t text_words = 64;  // at least; the descriptors come first
   std::vector<uint32_t> pdi_bytes = {};
+  uint32_t pdi_copies = 1;  // one for each kernel of an image that has several
   uint8_t os_abi = 69, abi_version = 0x10, elf_class = 1;
   char argument_type = 'P';  // another one: a scalar
   // Not empty: the control code is a stream of operations, the descriptors' and then these.
@@ -186,6 +187,9 @@ inline std::string elf_file(const MadeElf& made) {
     put(relocations, uint32_t{++symbol << 8 | 5});
     put(relocations, uint32_t{0});
   }
+  for (uint32_t copy = 1; copy < made.pdi_copies; ++copy)
+    for (size_t i = 0; i < made.pdi_bytes.size(); ++i)
+      writer.add(".pdi." + std::to_string(i), 1, std::string(made.pdi_bytes[i], 'p'));
   const uint32_t strings = writer.add(".strtab", 3, names);
   const uint32_t table = writer.add(".symtab", 2, symbols, strings);
   writer.add(".group", 17, members, table, 2);
@@ -212,9 +216,62 @@ inline MadeElf elf_of(const AirProgram& program, uint32_t seed = 0) {
   return made;
 }
 
+// An xclbin as aiecc has xclbinutil make it: one kernel, its buffers in the host's memory.
+struct MadeXclbin {
+  std::string kernel = "MLIR_AIE:MLIRAIE";
+  uint16_t columns = 8;
+  uint32_t buffers = 9;  // arguments from 3 on
+  uint32_t bank = 0;     // that they are connected to
+  uint32_t design_bytes = 1000;
+  uint32_t seed = 0;
+};
+
+inline std::string xclbin_file(const MadeXclbin& made) {
+  const auto padded = [](std::string text, size_t size) {
+    text.resize(size);
+    return text;
+  };
+  std::string topology, kernels, connections, partition;
+  put(topology, uint64_t{2});
+  for (const char* tag : {"HOST", "SRAM"}) topology += std::string(24, '\0') + padded(tag, 16);
+  put(kernels, uint64_t{1});
+  kernels += std::string(16, '\0') + padded(made.kernel, 64);
+  put(connections, made.buffers + 1);
+  for (uint32_t i = 0; i <= made.buffers; ++i)
+    for (const uint32_t field : {i == 0 ? 1 : i + 2, 0u, i == 0 ? 1 : made.bank})
+      put(connections, field);
+  partition.resize(32);
+  put(partition, made.columns);
+  partition.resize(120);
+  for (const uint32_t field : {1u, 128u}) put(partition, field);  // one PDI, described at 128
+  partition.resize(128 + 16);
+  for (const uint32_t field : {made.design_bytes, 224u}) put(partition, field);
+  partition.resize(224 + made.design_bytes, static_cast<char>('p' + made.seed % 8));
+  put(partition, made.seed);
+
+  const std::pair<uint32_t, std::string*> sections[] = {
+      {6, &topology}, {32, &partition}, {8, &kernels}, {7, &connections}};
+  std::string out = padded(std::string("xclbin2\0", 8), 448);
+  put(out, static_cast<uint64_t>(std::size(sections)));
+  std::string bodies;
+  for (const auto& [kind, body] : sections) {
+    put(out, uint64_t{kind});
+    out.append(16, '\0');
+    put(out, static_cast<uint64_t>(456 + std::size(sections) * 40 + bodies.size()));
+    put(out, static_cast<uint64_t>(body->size()));
+    bodies += *body;
+  }
+  out += bodies;
+  const uint64_t length = out.size();
+  std::memcpy(&out[304], &length, sizeof(length));
+  return out;
+}
+
 // A stream of operations, with its header filled in at the end.
 class StreamWriter {
  public:
+  explicit StreamWriter(uint32_t generation = 4, uint32_t columns = 8)
+      : header_{6u << 24 | generation << 16 | 1u << 8, 1u << 8 | columns} {}
   void write(uint32_t address, uint32_t value) { add({0, 0, address, 0, value, 6 * 4}); }
   void sync() { add({128, 4 * 4, 0, 0}); }
   // The descriptor's words, and the patch of its address.
@@ -229,7 +286,7 @@ class StreamWriter {
     add({129, 12 * 4, 0, 0, 0, 0, address, 0, argument, 0, offset, 0});
   }
   std::vector<uint32_t> words() const {
-    std::vector<uint32_t> words = {6u << 24 | 4u << 16 | 1u << 8, 1u << 8 | 8, operations_,
+    std::vector<uint32_t> words = {header_[0], header_[1], operations_,
                                    static_cast<uint32_t>((words_.size() + 4) * 4)};
     words.insert(words.end(), words_.begin(), words_.end());
     return words;
@@ -244,6 +301,7 @@ class StreamWriter {
     words_.insert(words_.end(), operation.begin(), operation.end());
     ++operations_;
   }
+  uint32_t header_[2];
   std::vector<uint32_t> words_;
   uint32_t operations_ = 0;
 };

@@ -61,6 +61,15 @@ TEST(ElfReader, ReadsKernelsArgumentsColumnsAndBytesPerRun) {
   EXPECT_EQ(descriptor_reach(*instance->patches[0].descriptor), 8192u);
 }
 
+// 13 kernels with the same PDI of 200 KB, as aiecc writes them: 2.6 MB of the heap, 80 pieces.
+TEST(ElfReader, APdiIsHeldAsOftenAsItWasWritten) {
+  MadeElf made{.arguments = 3};
+  made.pdi_bytes = {200'000};
+  made.pdi_copies = 13;
+  const ElfImage image = read(test::elf_file(made));
+  EXPECT_EQ(image.instance_of("main:o_ffn")->run_bytes, (1 + 80) * kHeapPiece);
+}
+
 TEST(ElfReader, RefusesWhatXrtWould) {
   EXPECT_CONTAINS(refusal({.elf_class = 2}), "32-bit");
   EXPECT_CONTAINS(refusal({.abi_version = 1}), "ABI version 0.1");
@@ -78,6 +87,34 @@ TEST(ElfReader, HostileFilesAreErrorsAtMost) {
   made.pdi_bytes = {10};
   const std::string good = test::elf_file(made);
   EXPECT_EQ(message([&] { read(good); }), "no error");
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_ERROR(read(good.substr(0, size)), "truncated: ") << size;
+  size_t refused = 0;
+  for (size_t i = 0; i < good.size(); ++i)
+    for (const char value : {'\x00', '\x01', '\x7f', '\xff'}) {
+      std::string bad = good;
+      bad[i] = value;
+      refused += message([&] { read(bad); }) != "no error" ? 1 : 0;
+    }
+  EXPECT_GT(refused, 100u);
+}
+
+TEST(XclbinReader, ReadsKernelsColumnsMemoryAndTheDesign) {
+  const std::string file = test::xclbin_file({.columns = 4, .buffers = 5, .design_bytes = 70});
+  const XclbinImage image = read_xclbin(bytes_of(file), "x.xclbin");
+  EXPECT_EQ(image.columns, 4u);
+  EXPECT_EQ(image.design_bytes, 70u);
+  EXPECT_EQ(image.banks, (std::vector<std::string>{"HOST", "SRAM"}));
+  ASSERT_NE(image.find("MLIR_AIE"), nullptr);
+  EXPECT_EQ(image.find("MLIRAIE"), nullptr);
+  EXPECT_EQ(image.find("MLIR_AIE")->memory,
+            (std::map<uint32_t, uint32_t>{{1, 1}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}}));
+}
+
+TEST(XclbinReader, HostileFilesAreErrorsAtMost) {
+  const std::string good = test::xclbin_file({.buffers = 3, .design_bytes = 8});
+  const auto read = [](const std::string& file) { read_xclbin(bytes_of(file), "x.xclbin"); };
+  read(good);
   for (size_t size = 0; size < good.size(); ++size)
     EXPECT_ERROR(read(good.substr(0, size)), "truncated: ") << size;
   size_t refused = 0;

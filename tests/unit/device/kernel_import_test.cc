@@ -78,9 +78,36 @@ TEST_F(KernelImport, ColumnsAndBytesPerRunAreRecorded) {
   ASSERT_NE(elf, nullptr);
   EXPECT_EQ(elf->columns, 8u);
   EXPECT_EQ(elf->run_bytes, kHeapPiece);
-  EXPECT_EQ(manifest.find("llama-3.2-1b/decode_L64")->run_bytes, kHeapPiece);
+  // Its words and its design; of an ELF the platform is known, of an xclbin by the words.
+  const KernelEntry* decode = manifest.find("llama-3.2-1b/decode_L64");
+  EXPECT_EQ(decode->run_bytes, 2 * kHeapPiece);
+  EXPECT_EQ(decode->columns, 8u);
+  EXPECT_EQ(decode->platform, "aie2p");
   const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
   EXPECT_EQ(kernels.image("o_ffn", 2048).run_bytes, kHeapPiece);
+}
+
+TEST_F(KernelImport, DesignsThatCannotRunAreRefusedWithBothNumbers) {
+  const std::string suffix = "128x2048x2048_16x64x64_8c";
+  const fs::path design = gemms() / ("final_" + suffix + ".xclbin");
+  const fs::path words = gemms() / ("insts_" + suffix + ".bin");
+  write(words, whole_array_insts(128, 2048, 2048, 64, 64 * 2048));
+  write(design, test::xclbin_file({.columns = 4}));
+  expect_refused(gemms(), "compiled for 8 columns, and final_" + suffix + ".xclbin takes 4");
+  write(design, test::xclbin_file({.columns = 9}));
+  expect_refused(gemms(), "takes 9 columns, and the array of XDNA2 has 8");
+  write(design, test::xclbin_file({.kernel = "DPU:inst"}));
+  expect_refused(gemms(), "has the kernels DPU, and gemm_i8 runs MLIR_AIE");
+  write(design, test::xclbin_file({.buffers = 2}));
+  expect_refused(gemms(), "connects 3 arguments to memory and not argument 5");
+  write(design, test::xclbin_file({.bank = 1}));
+  expect_refused(gemms(), "connects argument 3 to memory bank 1 (SRAM), and data lies in bank 0");
+  write(design, test::xclbin_file({}));
+  EXPECT_EQ(import(gemms()).entries[0].columns, 8u);
+  write(words, test::StreamWriter(3).file());
+  expect_refused(gemms(), "built for an array of generation 3 (XDNA1), XDNA2 is 4");
+  write(words, test::StreamWriter(4, 12).file());
+  expect_refused(gemms(), "compiled for 12 columns, and the array of XDNA2 has 8");
 }
 
 TEST_F(KernelImport, OneBadImageDoesNotLoseTheRest) {
@@ -137,16 +164,16 @@ TEST_F(KernelImport, VirtualImagesOfAnotherModelAreFoundByCheckAndByLoading) {
 }
 
 TEST_F(KernelImport, RealImagesOfAnotherModelAreFoundByCheckAndByLoading) {
-  AirDims other = kLlama32_1b;
-  other.hidden = 16384;
-  make_build(0, other);
-  import_kernels(store(), build(), {{{"other", other}}});
+  AirDims smaller = kLlama32_1b;
+  smaller.hidden = 4096;
+  make_build();
+  import(build());
   KernelManifest manifest = read_manifest(store());
-  for (KernelEntry& entry : manifest.entries) entry.dims = kLlama32_1b;
+  for (KernelEntry& entry : manifest.entries) entry.dims = smaller;
   write_manifest(store(), manifest);
-  EXPECT_GE(check_store(store(), true).problems.size(), 2u);  // those with a feed-forward part
-  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
-  EXPECT_CONTAINS(message([&] { kernels.image("o_ffn", 2048); }), "which has 33554432 bytes");
+  EXPECT_EQ(check_store(store(), true).problems.size(), 2u);  // those with a feed-forward part
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, smaller);
+  EXPECT_CONTAINS(message([&] { kernels.image("o_ffn", 2048); }), "which has 16777216 bytes");
 }
 
 // ---- Folders

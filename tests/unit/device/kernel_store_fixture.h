@@ -29,7 +29,7 @@ inline std::string elf_file(const std::string& program, uint32_t seed = 0,
 }
 
 inline std::string xclbin_file(unsigned seed) {
-  return std::string("xclbin2\0", 8) + "body " + std::to_string(seed);
+  return test::xclbin_file({.seed = seed});
 }
 
 inline std::string insts_file(uint32_t length, uint32_t window, const AirDims& dims = kLlama32_1b) {

@@ -70,6 +70,17 @@ class TransactionReader {
                                      major, minor, kMajor, kMinor);
       return result_;
     }
+    result_.generation = words_[0] >> 16 & 0xff;
+    result_.columns = words_[1] & 0xff;
+    if (result_.generation != kGenerationXdna2)
+      throw Error(
+          ErrorCode::input, where_,
+          fmt::format("built for an array of generation {}{}, XDNA2 is {}", result_.generation,
+                      result_.generation == kGenerationXdna1 ? " (XDNA1)" : "", kGenerationXdna2),
+          "build again for npu2: AIR_TARGET_DEVICE=npu2 or NPU2=1");
+    if (result_.columns == 0 || result_.columns > kArrayColumns)
+      fail_input(where_, "compiled for {} columns, and the array of XDNA2 has {}", result_.columns,
+                 kArrayColumns);
     size_t at = kHeaderWords;
     for (uint32_t operation = 0; operation < words_[2] && result_.not_read.empty(); ++operation)
       at += take(at, operation);

@@ -50,8 +50,12 @@ struct ScratchpadUse {
   uint32_t bytes = 0;  // 0: the code has none
   std::vector<Update> updates;
 };
+// The array's generation and columns, as the header of a stream has them.
+constexpr uint32_t kGenerationXdna1 = 3, kGenerationXdna2 = 4;
+constexpr uint32_t kArrayColumns = 8;
 
 struct Transaction {
+  uint32_t generation = 0, columns = 0;
   // In the order of the stream, without kArrayOffset.
   std::vector<AddressPatch> patches;
   // Data buffers that firmware does not translate, whose offsets are without kArrayOffset: the

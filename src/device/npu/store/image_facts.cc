@@ -16,7 +16,6 @@ namespace tyto {
 namespace {
 
 constexpr char kElfMagic[] = {0x7f, 'E', 'L', 'F'};
-constexpr char kXclbinMagic[] = {'x', 'c', 'l', 'b', 'i', 'n', '2', '\0'};
 constexpr size_t kElfHeaderBytes = 52;
 
 bool starts_with(std::span<const std::byte> bytes, std::span<const char> magic) {
@@ -110,7 +109,8 @@ ImageFacts inspect_image(std::span<const std::byte> bytes, ImageKind kind,
   }
   if (kind == ImageKind::elf) return inspect_elf(bytes, where);
   if (!starts_with(bytes, kXclbinMagic)) fail_input(where, "not an xclbin");
-  facts.platform = "not checked: an xclbin's platform is only known to XRT";
+  facts.platform = "not checked: the instruction words tell the platform of an xclbin";
+  facts.xclbin = read_xclbin(bytes, where);
   return facts;
 }
 
@@ -214,6 +214,34 @@ std::vector<std::string> check_elf(const ElfImage& elf, const AirProgram& progra
   return check_touched(instance->patches, program, shape, where);
 }
 
+// Data lies in the host's memory, the instruction words in the device's heap.
+constexpr uint32_t kHostBank = 0;
+
+void check_xclbin(const XclbinImage& xclbin, const AirProgram& program, const std::string& where) {
+  const XclbinKernel* kernel = xclbin.find(program.entry);
+  if (kernel == nullptr)
+    fail_input(where, "has the kernels {}, and {} runs {}",
+               joined(xclbin.kernels, ", ", &XclbinKernel::name), program.name, program.entry);
+  if (xclbin.columns == 0 || xclbin.columns > kArrayColumns)
+    fail_input(where, "takes {} columns, and the array of XDNA2 has {}", xclbin.columns,
+               kArrayColumns);
+  for (uint32_t i = 0; i < program.arguments.size(); ++i) {
+    const AirRole role = program.arguments[i].role;
+    if (role == AirRole::opcode || role == AirRole::word_count) continue;
+    const auto found = kernel->memory.find(i);
+    if (found == kernel->memory.end())
+      fail_input(where, "connects {} arguments to memory and not argument {} ({}); {} has {}",
+                 kernel->memory.size(), i, program.arguments[i].name, program.name,
+                 program.arguments.size());
+    if (role != AirRole::instructions && found->second != kHostBank)
+      fail_input(
+          where, "connects argument {} to memory bank {}{}, and data lies in bank {}", i,
+          found->second,
+          found->second < xclbin.banks.size() ? " (" + xclbin.banks[found->second] + ")" : "",
+          kHostBank);
+  }
+}
+
 }  // namespace
 
 bool depends_on_prompt(std::string_view program) {
@@ -233,6 +261,7 @@ std::vector<std::string> check_fit(const ImageFacts& facts, const AirProgram& pr
                               dims_difference(*facts.dims, shape.dims)));
   if (facts.parameters)
     check_decode_parameters(*facts.parameters, q4nx_layout(shape.dims, kPositionsOfAny), where);
+  if (facts.xclbin) check_xclbin(*facts.xclbin, program, where);
   if (facts.elf) return check_elf(*facts.elf, program, shape, where);
   if (facts.instructions) return check_touched(facts.instructions->patches, program, shape, where);
   return {};
@@ -484,6 +513,15 @@ class ElfReader {
                                               : section.data.size();
   }
 
+  // XRT joins all sections of one name: a PDI that the compiler wrote for each kernel is held as
+  // often as it was written.
+  uint64_t joined_bytes(const std::string& name) {
+    if (bytes_by_name_.empty())
+      for (const Section& section : sections_)
+        if (section.is("pdi")) bytes_by_name_[section.name] += size_of(section);
+    return bytes_by_name_[name];
+  }
+
   void add_section(Code& code, const Section& section) {
     if (section.is(".ctrltext")) {
       text_bytes_ += section.data.size();
@@ -546,9 +584,9 @@ class ElfReader {
       instance.run_bytes += round_up(bytes, kHeapPiece);
     if (code.scratchpad_bytes > 0) read_scratchpad(code, instance);
     for (const std::string& name : code.pdis) {
-      const Section* pdi = find(name);
-      if (pdi == nullptr) fail_input(where_, "the control code of group {} needs {}", group, name);
-      instance.run_bytes += round_up(size_of(*pdi), kHeapPiece);
+      if (find(name) == nullptr)
+        fail_input(where_, "the control code of group {} needs {}", group, name);
+      instance.run_bytes += round_up(joined_bytes(name), kHeapPiece);
     }
     for (const Code::Patch& patch : code.patches) {
       AddressPatch touched{patch.argument, patch.addend, {}};
@@ -590,8 +628,9 @@ class ElfReader {
   std::span<const std::byte> bytes_;
   const std::string& where_;
   std::vector<Section> sections_;
-  std::map<uint32_t, Code> codes_;  // by the section of their group
-  uint64_t text_bytes_ = 0;         // all of them together, in the file
+  std::map<std::string, uint64_t> bytes_by_name_;  // PDIs alone
+  std::map<uint32_t, Code> codes_;                 // by the section of their group
+  uint64_t text_bytes_ = 0;                        // all of them together, in the file
   ElfImage image_;
 };
 

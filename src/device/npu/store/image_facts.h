@@ -12,6 +12,7 @@
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/decode_parameters.h"
 #include "device/npu/formats/transaction.h"
+#include "device/npu/formats/xclbin.h"
 
 namespace tyto {
 
@@ -69,6 +70,7 @@ struct ImageFacts {
   std::string platform;                     // "aie2p", "vnpu", or "not checked: reason"
   std::optional<AirDims> dims;              // what an image for the virtual NPU was made for
   std::optional<ElfImage> elf;              // an ELF's content
+  std::optional<XclbinImage> xclbin;        // a real xclbin's content
   std::vector<uint32_t> words;              // from an instruction file
   std::optional<Transaction> instructions;  // the same, read; not those of the virtual NPU
   std::optional<DecodeParameters> parameters;  // what a full-ELF decode's scratchpad holds

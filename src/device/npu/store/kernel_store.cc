@@ -71,6 +71,23 @@ KernelEntry described(const FoundKernel& found, const NamedDims& shape) {
   return entry;
 }
 
+// A design's partition, the header of its words and the name of a GEMM's file count the same
+// columns; a design may have more than the columns that a GEMM uses.
+void check_columns(KernelEntry& entry, const FoundKernel& found) {
+  for (size_t i = 0; i + 1 < found.images.size(); i += 2) {
+    const FoundImage &design = found.images[i], &words = found.images[i + 1];
+    if (!design.facts.xclbin || !words.facts.instructions) continue;
+    const uint32_t columns = design.facts.xclbin->columns;
+    if (words.facts.instructions->not_read.empty() && words.facts.instructions->columns != columns)
+      fail_input(words.path.string(), "compiled for {} columns, and {} takes {}",
+                 words.facts.instructions->columns, design.path.filename().string(), columns);
+    if (found.columns && *found.columns > columns)
+      fail_input(design.path.string(), "takes {} columns, and its name or description says {}",
+                 columns, *found.columns);
+    entry.columns = found.columns.value_or(columns);
+  }
+}
+
 // The facts of its images, after those of an xclbin and its words were seen to go together.
 void add_facts(KernelEntry& entry, const FoundKernel& found) {
   const bool is_virtual = found.images.front().facts.platform == kVirtualPlatform;
@@ -84,8 +101,15 @@ void add_facts(KernelEntry& entry, const FoundKernel& found) {
       entry.columns = image.facts.elf->columns;
       entry.run_bytes = image.facts.elf->instance_of(entry.entry)->run_bytes;
     }
-    if (image.facts.instructions) entry.run_bytes = round_up(image.bytes, kHeapPiece);
+    // A decode has a pair of images, one of which is loaded.
+    if (image.facts.instructions && image.length == found.images.front().length) {
+      entry.run_bytes += round_up(image.bytes, kHeapPiece);
+      entry.platform = "aie2p";  // its header says so
+    }
+    if (image.facts.xclbin && image.length == found.images.front().length)
+      entry.run_bytes += round_up(image.facts.xclbin->design_bytes, kHeapPiece);
   }
+  check_columns(entry, found);
 }
 
 // A kernel as an entry, and what of its images was not expected.
