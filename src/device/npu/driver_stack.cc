@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -194,6 +195,26 @@ std::vector<PciNpu> read_pci_npus(const fs::path& root) {
     npus.push_back(npu);
   }
   return npus;
+}
+
+const PciNpu* choose_npu(const std::vector<PciNpu>& npus, const std::string& asked) {
+  std::vector<const PciNpu*> usable;
+  for (const PciNpu& npu : npus)
+    if (npu.device == kXdna2) usable.push_back(&npu);
+  std::stable_partition(usable.begin(), usable.end(),
+                        [](const PciNpu* npu) { return !npu->driver.empty(); });
+  if (asked.empty()) return usable.empty() ? nullptr : usable.front();
+  for (const PciNpu* npu : usable)
+    if (npu->address == asked || npu->address.ends_with(":" + asked)) return npu;
+  std::erase_if(usable,
+                [&](const PciNpu* npu) { return npu->name.find(asked) == std::string::npos; });
+  if (usable.size() == 1) return usable.front();
+  const std::string there = joined(npus, ", ", [](const PciNpu& npu) {
+    return npu.address + (npu.name.empty() ? "" : " (" + npu.name + ")");
+  });
+  throw Error(ErrorCode::usage, "--npu-device " + asked,
+              usable.empty() ? "no such NPU of XDNA2" : "more than one NPU has that in its name",
+              there.empty() ? "there is no NPU on the PCI bus" : "there are " + there);
 }
 
 std::string_view machine_with(const PciNpu& npu) {

@@ -31,6 +31,10 @@ struct PciNpu {
   std::string firmware_version;  // running; empty: the driver does not say
 };
 std::vector<PciNpu> read_pci_npus(const std::filesystem::path& root);
+// The NPU of XDNA2 that is meant: by its address on the bus, with or without the domain, or by a
+// part of what the driver calls it; empty: the first with a driver. Null where nothing was asked
+// for and there is none; a usage Error lists what there is.
+const PciNpu* choose_npu(const std::vector<PciNpu>& npus, const std::string& asked);
 // What the cost model and --machine call the machine that has it; empty: none of those.
 std::string_view machine_with(const PciNpu& npu);
 

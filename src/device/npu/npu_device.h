@@ -3,6 +3,7 @@
 // (device/vnpu/xrt).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -63,6 +64,9 @@ struct NpuKernels {
   std::function<std::vector<std::byte>(std::span<const Program> programs)> compile;
   std::function<uint64_t()> modelled_ns;  // the virtual device's clock; empty: time is measured
   std::filesystem::path lock;             // one process at a time; empty: no need
+  std::string address;                    // "0000:c5:00.1"; empty: the first device that XRT counts
+  // For one dispatch: the driver itself gives up after 2 s.
+  std::chrono::milliseconds longest_wait = std::chrono::seconds(10);
   uint64_t pinned_limit = UINT64_MAX;
   uint64_t heap_limit = kHeapBytes;  // what the device has
   // Asked when XRT refuses an image; empty: not a machine whose versions matter.

@@ -21,7 +21,11 @@ constexpr std::string_view kOnOff[] = {"off", "on"};
 constexpr std::string_view kDecodeForms[] = {"elf", "windows"};
 constexpr std::string_view kFirstDispatch[] = {"trust", "check"};
 
-constexpr std::array<DeviceSetting, 10> kSettings = {{
+constexpr std::array<DeviceSetting, 11> kSettings = {{
+    {"npu-device",
+     "BDF",
+     {},
+     "which NPU, by its PCI address or a part of its name (default: the first)"},
     {.name = "weights",
      .choices = kWeightForms,
      .meaning = "type of the weights on the NPU; int8 needs --fusion op, q4nx needs --fusion token "
@@ -139,17 +143,18 @@ void check_fusion(const NpuSettings& settings, Fusion fusion) {
 }  // namespace
 
 std::span<const DeviceSetting> npu_setting_rows() {
-  return std::span(kSettings).first(5);
+  return std::span(kSettings).first(6);
 }
 
 std::span<const DeviceSetting> vnpu_setting_rows() {
-  return kSettings;
+  return std::span(kSettings).subspan(1);
 }
 
 NpuSettings npu_settings(const DeviceEnv& env) {
   NpuSettings settings;
   for (const auto& [name, value] : env.settings) {
     if (name == "weights") settings.weights = weights_named(value);
+    if (name == "npu-device") settings.device = value;
     if (name == "int8-blocks") settings.int8_blocks = true;
     if (name == "prompt-rows") settings.prompt_rows = row_counts(name, value);
     if (name == "first-dispatch") settings.check_first = value == "check";

@@ -21,6 +21,7 @@ struct NpuSettings {
   std::vector<uint32_t> prompt_rows = {};
   DecodeForm decode = DecodeForm::any;
   bool check_first = false;       // a decode context's first dispatch is repeated and compared
+  std::string device = {};        // which NPU: an address or a name; empty: the first
   std::string machine = "strix";  // whose time a virtual NPU models
   bool guard = false;             // products are checked by the sums of their rows
   bool hostile = false;           // a virtual NPU treats mistakes as a real one would

@@ -177,6 +177,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
     kernels.decode_elf = kernels.windows.back();
   describe_shapes(env, kernels);
   kernels.compile = compile;
+  kernels.longest_wait = std::chrono::milliseconds::max();  // the host computes in its place
   kernels.modelled_ns = vxrt::busy_ns;
   kernels.weight_buffer_bytes = hardware.limits.slot_span_bytes;
   kernels.pinned_limit = hardware.limits.memlock_bytes;

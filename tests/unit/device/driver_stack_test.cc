@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "device/npu/npu_device.h"
+#include "device/vnpu/machine/control.h"
 #include "device/vnpu/vnpu_device.h"
+#include "support/expect_error.h"
 #include "support/system_tree.h"
 
 namespace tyto {
@@ -219,6 +221,19 @@ TEST(DriverStack, TheRuntimesRefusalNamesTheVersions) {
     EXPECT_CONTAINS(std::string(error.what()), "too old here: XRT 2.19.194 (needed: 2.20.115)");
     EXPECT_CONTAINS(error.hint, "install XRT");
   }
+}
+
+TEST(DriverStack, TheRuntimeOpensTheDeviceOfAnAddress) {
+  ThreadPool pool(1);
+  Trace trace;
+  const auto open = [&](const std::string& address) {
+    NpuKernels kernels;
+    kernels.info.name = "vnpu";
+    kernels.address = address;
+    return on_vxrt::open_npu({pool, trace}, std::move(kernels));
+  };
+  EXPECT_NO_THROW(open(vxrt::kAddress));
+  EXPECT_ERROR(open("0000:c5:00.1"), "no device at 0000:c5:00.1");
 }
 
 }  // namespace

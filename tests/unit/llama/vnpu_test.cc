@@ -89,7 +89,40 @@ class Vnpu : public testing::Test {
   std::vector<std::unique_ptr<Device>> devices_;
   const std::vector<Token> prompt_ = {1, 2, 3, 4, 5, 6, 7};
   const VnpuSetting block_ = settings()[1];
+  uint64_t patched_ = 0, took_ns_ = 0;
+  uint32_t runs_ = 0;  // beyond one for each context
+  uint32_t opened_ = 0, opened_at_end_ = 0;
 };
+
+// A window takes a context when a token first needs it. Where there is none left, the smallest is
+// given up: a longer one holds its positions, too.
+TEST_F(Vnpu, DecodeWindowsAreOpenedWhenTheyAreNeededAndTheSmallestIsGivenUp) {
+  const VnpuSetting setting = settings()[3];
+  Config config = testing_support::small_config();
+  config.context = 256;
+  const RandomModel random = random_model(config, DType::bf16);
+  const auto run = [&](uint32_t contexts) {
+    devices_.clear();
+    vxrt::Hardware hardware;
+    hardware.limits.contexts = contexts;
+    vxrt::reset(hardware);
+    const auto made = pipeline_of(random.model, "vnpu", setting, {});
+    opened_ = vxrt::counters().live_contexts;
+    const std::vector<Token> tokens = greedy(*made, prompt_, 150);
+    opened_at_end_ = vxrt::counters().live_contexts;
+    return tokens;
+  };
+  const std::vector<Token> all = run(16);
+  EXPECT_EQ(opened_at_end_, opened_ + 2);  // for 64 and for 128 positions, beside the largest
+  EXPECT_TRUE(trace_.fallbacks().empty());
+  EXPECT_EQ(run(opened_), all);
+  EXPECT_EQ(opened_at_end_, opened_);
+  ASSERT_EQ(trace_.fallbacks().size(), 2u);  // for 64 and for 128 positions
+  EXPECT_TRUE(trace_.fallbacks()[0].starts_with("the decode for 64 positions not on vnpu: "))
+      << trace_.fallbacks()[0];
+  EXPECT_EQ(run(opened_ + 1), all);  // the smallest goes when the next one needs its context
+  EXPECT_EQ(opened_at_end_, opened_ + 1);
+}
 
 TEST_F(Vnpu, ComputesWhatTheCpuDoesAtEveryFusionAndWeightForm) {
   const auto expected = cpu_pipeline();
@@ -226,8 +259,40 @@ TEST_F(Vnpu, LayersShareImagesAndContexts) {
   EXPECT_EQ(vxrt::counters().live_contexts, 6u);  // three for prefill, three for decode
 }
 
-// A run of an ELF holds its control code in the device's heap: no more of them than images, however
-// many layers and stages there are. Int8 GEMMs have a few in flight.
+// A run of an ELF holds its control code in the device's heap. Where that holds one for each layer,
+// no run is given other buffers than before. Where it holds one for each image, XRT patches their
+// addresses with every layer, and the device's clock shows it.
+constexpr uint64_t kPiece = 32 * 1024;  // the least that a run takes of the heap
+
+TEST_F(Vnpu, LayersHaveRunsOfTheirOwnWhereTheHeapHoldsThem) {
+  const auto tokens = [&](uint64_t heap_bytes) {
+    devices_.clear();
+    vxrt::Hardware hardware;
+    hardware.limits.heap_bytes = heap_bytes;
+    vxrt::reset(hardware);
+    const auto blocks = pipeline(block_);
+    const std::vector<Token> made = greedy(*blocks, prompt_, 2);
+    const vxrt::Counters before = vxrt::counters();
+    blocks->run({prompt_.data(), 1});
+    const vxrt::Counters after = vxrt::counters();
+    patched_ = after.patched_descriptors - before.patched_descriptors;
+    took_ns_ = after.total.busy_ns - before.total.busy_ns;
+    runs_ = after.live_runs - after.live_contexts;
+    EXPECT_LE(after.heap_used_bytes, heap_bytes);
+    return made;
+  };
+  const std::vector<Token> with_many = tokens(uint64_t{64} << 20);
+  EXPECT_EQ(patched_, 0u);
+  EXPECT_GT(runs_, 0u);
+  const uint64_t alone_ns = took_ns_;
+  EXPECT_EQ(tokens(6 * kPiece), with_many);  // six images of one piece each
+  EXPECT_GT(patched_, 0u);
+  EXPECT_EQ(runs_, 0u);
+  EXPECT_GT(took_ns_, alone_ns);
+}
+
+// Where the heap has no more room: no more runs than images, however many layers and stages there
+// are. Int8 GEMMs have a few in flight.
 TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
   const auto live_runs = [&](const VnpuSetting& setting, uint32_t layers) {
     Config config = testing_support::small_config();
@@ -238,9 +303,7 @@ TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
     run->run(prompt_);  // the stage that attends to what is cached
     run->run({prompt_.data(), 1});
     const vxrt::Counters counters = vxrt::counters();
-    const bool has_whole_images =
-        setting.fusion == Fusion::block || setting.weights == NpuWeights::q4nx;
-    if (has_whole_images) {
+    if (setting.fusion == Fusion::block) {
       EXPECT_EQ(counters.live_runs, counters.live_contexts) << setting.name;
     } else if (setting.weights == NpuWeights::int8) {
       EXPECT_LE(counters.live_runs, 4 * counters.live_contexts) << setting.name;
@@ -248,6 +311,11 @@ TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
     return counters.live_runs;
   };
   for (const VnpuSetting& setting : settings()) {
+    const bool is_block = setting.fusion == Fusion::block;  // the others' prompts are block's, too
+    if (!is_block && setting.weights != NpuWeights::int8) continue;
+    vxrt::Hardware hardware;
+    if (is_block) hardware.limits.heap_bytes = 6 * kPiece;
+    vxrt::reset(hardware);
     const uint32_t of_two_layers = live_runs(setting, 2);
     devices_.clear();
     EXPECT_EQ(live_runs(setting, 5), of_two_layers) << setting.name;

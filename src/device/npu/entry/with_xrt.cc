@@ -25,9 +25,13 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   kernels.prompt_rows = asked_rows(kernels.prompt_rows, npu_settings(env).prompt_rows);
   kernels.info.name = "npu";
   kernels.info.description = "XDNA2 NPU through XRT";
+  const std::vector<PciNpu> npus = read_pci_npus("/");
+  if (const PciNpu* npu = choose_npu(npus, npu_settings(env).device)) {
+    kernels.address = npu->address;
+    kernels.info.description += " at " + npu->address;
+    kernels.info.machine = machine_with(*npu);
+  }
   kernels.info.driver = driver_text(read_driver_stack("/"));
-  for (const PciNpu& npu : read_pci_npus("/"))
-    if (kernels.info.machine.empty()) kernels.info.machine = machine_with(npu);
   describe_shapes(env, kernels);
   kernels.pinned_limit = pinnable_bytes();
   if (heap_grows(read_driver_stack("/")).value_or(false)) kernels.heap_limit = kGrownHeapBytes;

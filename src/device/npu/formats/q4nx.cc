@@ -630,6 +630,17 @@ DecodeWords DecodeWords::from_builds(const DecodeBuild& base, const DecodeBuild&
   if (result.slopes_.empty())
     fail_input(reference.file, "has the words of {}: nothing in them depends on L", base.file);
   result.base_.assign(base.words.begin(), base.words.end());
+  constexpr size_t kLineWords = 64 / sizeof(uint32_t);
+  for (const Slope& slope : result.slopes_) {
+    const size_t first = slope.word / kLineWords * kLineWords;
+    const size_t end = std::min(first + kLineWords, result.base_.size());
+    std::vector<WordRange>& lines = result.lines_;
+    if (lines.empty() || lines.back().first + lines.back().count < first)
+      lines.push_back({first, end - first});
+    else
+      lines.back().count = end - lines.back().first;
+  }
+  result.whole_ = {{0, result.base_.size()}};
   return result;
 }
 
@@ -638,7 +649,7 @@ uint32_t DecodeWords::word_at(const Slope& slope, uint32_t length) const {
   return static_cast<uint32_t>(base_[slope.word] + positions * slope.per_position);
 }
 
-WordRange DecodeWords::patch(uint32_t length, std::span<uint32_t> words) {
+std::span<const WordRange> DecodeWords::patch(uint32_t length, std::span<uint32_t> words) {
   if (length == 0 || length > window_)
     fail_unsupported(file_, "L = {} is not between 1 and the window, {}", length, window_);
   if (words.size() != base_.size())
@@ -649,9 +660,7 @@ WordRange DecodeWords::patch(uint32_t length, std::span<uint32_t> words) {
   for (const Slope& slope : slopes_) words[slope.word] = word_at(slope, length);
   buffer_ = words.data();
   length_ = length;
-  const size_t first = whole ? 0 : slopes_.front().word;
-  const size_t last = whole ? base_.size() - 1 : slopes_.back().word;
-  return {first, last - first + 1};
+  return whole ? whole_ : lines_;
 }
 
 }  // namespace tyto

@@ -199,10 +199,11 @@ class DecodeWords {
   static DecodeWords from_builds(const DecodeBuild& base, const DecodeBuild& reference);
 
   // Makes `words` those of this length. Returns the words that were written and must reach the
-  // device. In a buffer that the previous call did not have, these are all; later it is the range
-  // that depends on the length, or nothing when the length is the same. Allocates nothing. Throws
-  // an Error for a length outside [1, window] or a buffer of another size, and then writes nothing.
-  WordRange patch(uint32_t length, std::span<uint32_t> words);
+  // device. In a buffer that the previous call did not have, these are all; later they are the
+  // cache lines whose words depend on the length, or none when the length is the same. Allocates
+  // nothing. Throws an Error for a length outside [1, window] or a buffer of another size, and then
+  // writes nothing.
+  std::span<const WordRange> patch(uint32_t length, std::span<uint32_t> words);
 
   // The buffer's contents are gone: the next patch writes all words.
   void forget() { buffer_ = nullptr; }
@@ -221,7 +222,9 @@ class DecodeWords {
 
   std::string file_;
   std::vector<uint32_t> base_;
-  std::vector<Slope> slopes_;  // ascending
+  std::vector<Slope> slopes_;     // ascending
+  std::vector<WordRange> lines_;  // that the slopes lie in, ascending
+  std::vector<WordRange> whole_;  // all words
   uint32_t base_length_ = 0;
   uint32_t window_ = 0;
   const uint32_t* buffer_ = nullptr;  // the one patched last; never read through

@@ -15,8 +15,7 @@ class AirExecutable : public Executable {
         binding_(bind_to_air(program, core.model_for(program.slots[0].rows))),
         dispatcher_(core, core.open(binding_.program.name, prefill_rows(program.slots[0].rows)),
                     program_),
-        run_(guarded(dispatcher_.where(),
-                     [&]() -> KernelRun& { return dispatcher_.context().run(); })),
+        place_(core.join(dispatcher_.context(), program.slots[0].rows == 1)),
         transfers_(program_),
         guard_(core.env.pool),
         turned_(core.env.pool),
@@ -24,9 +23,10 @@ class AirExecutable : public Executable {
     // The kernel works on all the rows it was compiled for, however long the prompt is.
     call_ = call_of(static_cast<uint32_t>(program.slots[0].rows));
     work_ = cost(program_, call_);
+    guarded(dispatcher_.where(), [&] { dispatcher_.context().run(); });  // refused now or never
   }
 
-  ~AirExecutable() override { run_.release(arguments_); }
+  ~AirExecutable() override { core_.leave(dispatcher_.context(), arguments_); }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
@@ -45,11 +45,13 @@ class AirExecutable : public Executable {
     guarded(dispatcher_.where(), [&] {
       for (const auto& table : tables_) table->refresh(rows_);
     });
-    dispatcher_.start(run_, arguments_);
+    run_ = &guarded(dispatcher_.where(),
+                    [&]() -> KernelRun& { return core_.run_for(dispatcher_.context(), place_); });
+    dispatcher_.start(*run_, arguments_);
   }
 
   Completion wait(std::chrono::milliseconds timeout) override {
-    dispatcher_.finish(run_, timeout, call_, work_, binding_.program.launches);
+    dispatcher_.finish(*run_, timeout, call_, work_, binding_.program.launches);
     dispatcher_.downloading();
     if (core_.settings.guard) dispatcher_.checked(guard_.check(rows_, dispatcher_));
     return dispatcher_.end(guarded(dispatcher_.where(), [&] {
@@ -138,7 +140,8 @@ class AirExecutable : public Executable {
   const std::vector<TensorView> weights_;  // [slots]
   const AirBinding binding_;
   Dispatcher dispatcher_;
-  KernelRun& run_;  // owned by the context
+  const size_t place_;        // among the context's executables
+  KernelRun* run_ = nullptr;  // that it is in flight in, owned by the context
   Arguments arguments_;
   Transfers transfers_;
   ProductGuard guard_;

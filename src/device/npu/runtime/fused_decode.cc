@@ -45,7 +45,7 @@ class FusedDecode : public Executable {
         buffers_(program.slots.size()) {}
 
   ~FusedDecode() override {
-    for (Window& window : windows_) window.run.release(window.arguments);
+    for (auto& [positions, window] : windows_) window.run.release(window.arguments);
   }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
@@ -162,16 +162,19 @@ class FusedDecode : public Executable {
     pack_norms();
     const AirDims& dims = core_.kernels.dims;
     launches_ = dims.layers + layout_.head_chunks;
-    for (uint32_t positions : core_.kernels.windows) {
-      const bool is_elf = core_.kernels.runs_decode_elf();
-      auto context = core_.open(is_elf ? kFusedDecodeElf : kFusedDecode, positions);
-      Window window{
-          positions,     Dispatcher(core_, context, program_), context->image.parameters, {}, {},
-          context->run()};
-      if (!is_elf) take_words(window, *context);
-      bind_arguments(window);
-      windows_.push_back(std::move(window));
-    }
+    usable_ = core_.kernels.windows;
+    open_window(usable_.back());  // without it no context of full length ends
+  }
+
+  Window& open_window(uint32_t positions) {
+    const bool is_elf = core_.kernels.runs_decode_elf();
+    auto context = core_.open(is_elf ? kFusedDecodeElf : kFusedDecode, positions);
+    Window window{
+        positions,     Dispatcher(core_, context, program_), context->image.parameters, {}, {},
+        context->run()};
+    if (!is_elf) take_words(window, *context);
+    bind_arguments(window);
+    return windows_.emplace(positions, std::move(window)).first->second;
   }
 
   void take_words(Window& window, NpuContext& context) {
@@ -309,13 +312,35 @@ class FusedDecode : public Executable {
     }
   }
 
+  // A window takes one of the device's contexts when it is first needed. Where XRT refuses, the
+  // smallest window is given up: longer ones hold its contexts too, more slowly.
   Window& window_for(uint32_t length) {
-    const auto found = std::find_if(windows_.begin(), windows_.end(),
-                                    [&](const Window& w) { return w.positions >= length; });
-    if (found == windows_.end())
-      throw Error(ErrorCode::device, where_,
-                  fmt::format("position {} is past the largest window", length));
-    return *found;
+    while (true) {
+      const auto needed = std::lower_bound(usable_.begin(), usable_.end(), length);
+      if (needed == usable_.end())
+        throw Error(ErrorCode::device, where_,
+                    fmt::format("position {} is past the largest window", length));
+      const auto open = windows_.find(*needed);
+      if (open != windows_.end()) return open->second;
+      try {
+        return open_window(*needed);
+      } catch (const Error& error) {
+        give_up_smallest(error.what());
+      }
+    }
+  }
+
+  // The largest was open from the start, so that there is always another.
+  void give_up_smallest(const std::string& why) {
+    TYTO_ASSERT(usable_.size() > 1);
+    const uint32_t smallest = usable_.front();
+    core_.env.trace.fallback(
+        fmt::format("the decode for {} positions not on {}: {}", smallest, core_.name(), why));
+    usable_.erase(usable_.begin());
+    const auto open = windows_.find(smallest);
+    if (open == windows_.end()) return;
+    open->second.run.release(open->second.arguments);
+    windows_.erase(open);
   }
 
   void tell(Window& window, uint32_t length) {
@@ -325,8 +350,7 @@ class FusedDecode : public Executable {
     }
     const std::span<uint32_t> words(window.instructions.map<uint32_t*>(),
                                     window.instructions.size() / 4);
-    const WordRange changed = window.words->patch(length, words);
-    if (changed.count > 0)
+    for (const WordRange& changed : window.words->patch(length, words))
       window.instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE, changed.count * 4, changed.first * 4);
   }
 
@@ -343,7 +367,8 @@ class FusedDecode : public Executable {
   xrt::bo norms_;
   PinnedBytes pinned_;
   std::shared_ptr<NpuBuffer> rope_row_;  // shared with the pipeline's Buffer
-  std::vector<Window> windows_;          // ascending
+  std::vector<uint32_t> usable_;         // windows that there are, ascending
+  std::map<uint32_t, Window> windows_;   // those that are open
   Window* current_ = nullptr;
   Call call_;
   Cost work_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "cost/cost_model.h"
 #include "device/npu/formats/air_binding.h"
 #include "device/npu/formats/int8_gemm.h"
@@ -73,7 +74,9 @@ NpuCore::NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels)
       settings(npu_settings(environment)),
       kernels(std::move(npu_kernels)),
       model(kernels.dims.layers == 0 ? AirModel{} : air_model(kernels.dims)),
-      device(guarded(kernels.info.name, [] { return xrt::device(0); })) {}
+      device(guarded(kernels.info.name, [&] {
+        return kernels.address.empty() ? xrt::device(0) : xrt::device(kernels.address);
+      })) {}
 
 xrt::bo NpuCore::allocate(size_t bytes, const std::string& what) {
   if (*pinned_ + bytes > kernels.pinned_limit)
@@ -139,7 +142,65 @@ xrt::bo NpuCore::instructions(NpuContext& context) {
   return context.instructions = made;
 }
 
-void NpuCore::check_heap_for(const std::string& key, const NpuImage& image) const {
+size_t NpuCore::join(NpuContext& context, bool is_of_tokens) {
+  ++context.executables;
+  context.is_of_tokens |= is_of_tokens;
+  heap_is_shared_ = false;
+  return context.next_place++;
+}
+
+void NpuCore::leave(NpuContext& context, const Arguments& arguments) {
+  context.release(arguments);
+  --context.executables;
+  heap_is_shared_ = false;
+}
+
+void NpuCore::share_heap() {
+  if (heap_is_shared_) return;
+  heap_is_shared_ = true;
+  const auto bytes_of = [](const NpuContext& context) {
+    return round_up(run_bytes("", context.image).bytes, kHeapPiece);
+  };
+  std::vector<NpuContext*> sharing;
+  uint64_t taken = 0;
+  for (const auto& [key, context] : contexts_) {
+    taken += bytes_of(*context) * (context->executables > 0 ? 1 : context->runs.size());
+    if (context->executables > 0) sharing.push_back(context.get());
+  }
+  std::stable_sort(sharing.begin(), sharing.end(), [&](const NpuContext* a, const NpuContext* b) {
+    if (a->is_of_tokens != b->is_of_tokens) return a->is_of_tokens;
+    return bytes_of(*a) > bytes_of(*b);
+  });
+  uint64_t left = kernels.heap_limit - std::min(taken, kernels.heap_limit);
+  for (NpuContext* context : sharing) {
+    const uint64_t each = bytes_of(*context);
+    const uint64_t more = std::min<uint64_t>(context->executables - 1, left / each);
+    context->most_runs = 1 + more;
+    left -= more * each;
+    std::erase_if(context->runs, [&](const auto& run) { return run.first > more; });
+  }
+}
+
+KernelRun& NpuCore::run_for(NpuContext& context, size_t place) {
+  share_heap();
+  const size_t shared = place % context.most_runs;
+  if (shared == 0 || context.runs.contains(shared)) return context.run(shared);
+  try {
+    return context.run(shared);
+  } catch (const std::exception& error) {
+    env.trace.fallback(fmt::format("layers share {} runs of {} on {}: {}", shared,
+                                   context.image.kernel, name(), error.what()));
+    context.most_runs = shared;
+    return context.run(place % shared);
+  }
+}
+
+// Runs beyond the first of each image make room.
+void NpuCore::check_heap_for(const std::string& key, const NpuImage& image) {
+  heap_is_shared_ = false;
+  for (const auto& [known, context] : contexts_)
+    if (context->executables > 0)
+      std::erase_if(context->runs, [](const auto& run) { return run.first > 0; });
   std::vector<ImageBytes> images;
   for (const auto& [known, context] : contexts_) images.push_back(run_bytes(known, context->image));
   images.push_back(run_bytes(key, image));
@@ -458,7 +519,8 @@ void Dispatcher::begin_of_next() {
 void Dispatcher::finish(KernelRun& run, std::chrono::milliseconds timeout, const Call& call,
                         const Cost& work, uint64_t launches) {
   // XRT takes 0 for "for ever".
-  const auto bounded = std::max(timeout, std::chrono::milliseconds(1));
+  const auto bounded =
+      std::clamp(timeout, std::chrono::milliseconds(1), core_.kernels.longest_wait);
   context_->failed = true;  // unless it turns out otherwise
   --in_flight_;
   const uint64_t waiting_since = now_ns();

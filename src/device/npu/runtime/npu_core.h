@@ -59,9 +59,10 @@ class Arguments {
   std::vector<Value> values_;
 };
 
-// A run of an ELF has a copy of the image's control code in the device's heap, which is small: a
-// kernel has one run for all dispatches. Executables take turns with it, and arguments are set
-// where they differ from those before.
+// A run of an ELF has a copy of the image's control code in the device's heap, which is small:
+// where it does not hold one run for each executable of an image (NpuCore::run_for), they take
+// turns, and arguments are set where they differ from those before. XRT then patches every
+// descriptor.
 class KernelRun {
  public:
   explicit KernelRun(const xrt::kernel& kernel) : kernel_(kernel), run_(kernel) {}
@@ -126,12 +127,20 @@ struct NpuContext {
   xrt::kernel kernel;
   bool failed = false;     // a dispatch did not complete: the next load makes another
   bool is_proven = false;  // a dispatch was repeated, with the same result
+  bool failed = false;  // a dispatch did not complete: the next load makes another
+  // Executables that dispatch an ELF with arguments of their own, each with a place.
+  size_t executables = 0, next_place = 0;
+  bool is_of_tokens = false;
+  size_t most_runs = 1;  // that the heap has room for
   // By instance where the image has several, else by place among those in flight together.
   std::map<size_t, KernelRun> runs;
   xrt::bo instructions;  // an xclbin's whose words are the same for every call
 
   // Made when it is first asked for; the executables of all layers share it.
   KernelRun& run(size_t place = 0) { return runs.try_emplace(place, kernel).first->second; }
+  void release(const Arguments& arguments) {
+    for (auto& [place, run] : runs) run.release(arguments);
+  }
   // XRT works on a copy of a buffer that lies in another memory group than the argument of an
   // xclbin is connected to, and says so in its log alone. Here it is an Error.
   void check_group(int argument, const xrt::bo& buffer) const;
@@ -218,6 +227,13 @@ class NpuCore {
   // Throws a device Error where the heap has no room for its run.
   std::shared_ptr<NpuContext> open_image(const std::string& key, NpuImage image);
 
+  // The run for the executable with that place: one of its own where the heap has room. Images of
+  // tokens come first, whose arguments change with every layer of every token, and of those the
+  // largest, which have most descriptors to patch.
+  size_t join(NpuContext& context, bool is_of_tokens);
+  void leave(NpuContext& context, const Arguments& arguments);
+  KernelRun& run_for(NpuContext& context, size_t place);
+
   // The words of an xclbin that takes them as they are, in the device's heap once for all.
   xrt::bo instructions(NpuContext& context);
 
@@ -271,12 +287,14 @@ class NpuCore {
 
  private:
   void count_pinned(uint64_t bytes);
-  void check_heap_for(const std::string& key, const NpuImage& image) const;
+  void check_heap_for(const std::string& key, const NpuImage& image);
+  void share_heap();
   bool place_codes(const WeightSource& source, Int8Weight& made);
   void add_up_tiles(Int8Weight& made);
   xrt::bo mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows);
 
-  std::map<std::string, std::shared_ptr<NpuContext>> contexts_;   // shared with executables
+  std::map<std::string, std::shared_ptr<NpuContext>> contexts_;  // shared with executables
+  bool heap_is_shared_ = false;  // among the executables that there are
   using Part = std::tuple<const std::byte*, uint64_t, uint64_t>;  // tensor, first row, place
   std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;

@@ -17,6 +17,9 @@ namespace tyto::vxrt {
 // A client's device heap: 64 MiB; drivers since April 2026 let it grow in steps to 512 MiB.
 constexpr uint64_t kHeapBytes = uint64_t{64} << 20, kGrownHeapBytes = uint64_t{512} << 20;
 
+// Where the one device that there is lies on the PCI bus.
+inline constexpr const char* kAddress = "0000:00:00.1";
+
 struct Limits {
   uint32_t columns = 8;
   uint32_t contexts = 16;
@@ -109,6 +112,8 @@ struct Counters {
   uint64_t context_switches = 0;  // runs that followed another context's
   uint64_t switch_ns = 0;         // modelled
   uint64_t wakes = 0;             // runs that found the device asleep
+
+  uint64_t patched_descriptors = 0;  // addresses that took another buffer's place in an ELF's run
 
   uint32_t live_contexts = 0;
   uint32_t live_runs = 0;

@@ -32,6 +32,7 @@ std::vector<Pattern> patterns_of(const Instance& instance) {
 LoadedInstance::LoadedInstance(const Instance& loaded)
     : instance(loaded),
       reach(loaded.arguments.size()),
+      descriptors(loaded.arguments.size()),
       repacked(loaded.places.size()),
       interpreter(loaded.program, patterns_of(loaded)),
       scratch(loaded.places.size()) {
@@ -48,6 +49,10 @@ LoadedInstance::LoadedInstance(const Instance& loaded)
     bytes = std::max(bytes, vxrt::reach(slots[i], loaded.places[i]));
     if (is_written[i]) written.push_back(static_cast<uint16_t>(i));
   }
+  for (const Launch& launch : loaded.program.launches)
+    for (const Arg& arg : launch.args)
+      if (const int32_t argument = loaded.places[arg.slot].argument; argument >= 0)
+        descriptors[static_cast<size_t>(argument)] += kColumns;
 }
 
 LoadedImage::LoadedImage(Image loaded) : image(std::move(loaded)) {
@@ -667,6 +672,12 @@ void Machine::close(Context& context) {
 void Machine::count_run(int change) {
   Lock lock(mutex_);
   counters_.live_runs = static_cast<uint32_t>(static_cast<int>(counters_.live_runs) + change);
+}
+
+void Machine::count_patches(const Context& context, uint64_t descriptors) {
+  Lock lock(mutex_);
+  counters_.patched_descriptors += descriptors;
+  counters_of(context).busy_ns += descriptors * kPatchNs;
 }
 
 void Machine::count_sync(bool to_device, uint64_t bytes) {

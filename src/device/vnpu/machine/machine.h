@@ -37,7 +37,9 @@ struct LoadedInstance {
   explicit LoadedInstance(const Instance& loaded);
 
   const Instance& instance;
-  std::vector<uint64_t> reach;    // [arguments] bytes its launches touch; 0: none
+  std::vector<uint64_t> reach;  // [arguments] bytes its launches touch; 0: none
+  // [arguments] that hold the argument's address: one for each column and launch that touches it.
+  std::vector<uint64_t> descriptors;
   std::vector<uint16_t> written;  // slots in arguments that some launch writes
   std::vector<bool> repacked;     // [slots] weights that are not taken where they are
   cpu::Interpreter interpreter;
@@ -117,6 +119,8 @@ class Machine {
   void close(Context& context);
 
   void count_run(int change);  // that was made or destroyed
+  // Patching is the host's work before the context's next run, at kPatchNs for a descriptor.
+  void count_patches(const Context& context, uint64_t descriptors);
   void count_sync(bool to_device, uint64_t bytes);
 
   // Waits while the context has all the runs in flight that it may have.
@@ -194,6 +198,8 @@ double instance_ms(const Instance& instance, const Call& call, Speed speed);
 double switch_ms(const Image& image);
 
 constexpr double kMixedFormsSlowdown = 1.4;  // for a run that follows one of the other form
+// Two fences and the flush of a cache line for each descriptor; an estimate, not measured.
+constexpr uint64_t kPatchNs = 200;
 constexpr uint64_t kSuspendAfterNs = 5'000'000'000;
 constexpr uint64_t kWakeNs = 150'000'000;
 

@@ -105,6 +105,11 @@ struct run_impl {
   bool is_in_progress() const;
   // Fixes buffers and call for the next submission. EINVAL: more buffers than a command takes.
   void prepare();
+  // That XRT patches with the address of an argument.
+  uint64_t descriptors(size_t index) const {
+    const auto& known = job->instance->descriptors;
+    return index < known.size() ? known[index] : 0;
+  }
 
   std::shared_ptr<kernel_impl> kernel;  // shared with the kernel and its other runs
   std::vector<run_argument> arguments;
@@ -363,6 +368,11 @@ device::device(unsigned index) {
   handle_ = std::make_shared<device_impl>();
 }
 
+device::device(const std::string& address) {
+  if (address != tyto::vxrt::kAddress) fail_usage("no device at " + address);
+  handle_ = std::make_shared<device_impl>();
+}
+
 uuid device::register_xclbin(const xclbin& image) {
   const uuid id = image.get_uuid();
   Registry& known = registry();
@@ -597,6 +607,9 @@ void run::set_arg(int index, const bo& buffer) {
   run_impl& self = impl(handle_);
   const bool is_elf = self.job->image->image.form == ImageForm::elf;
   run_argument& argument = self.argument(index);
+  // The first time XRT patches the whole code as it copies it.
+  if (is_elf && argument.buffer && argument.buffer != buffer.get_handle())
+    Machine::get().count_patches(*self.job->context, self.descriptors(static_cast<size_t>(index)));
   argument = {buffer.get_handle(), 0, false};
   if (!self.is_hostile) return;
   // XRT 2.23 and later, after it has taken the buffer; for an ELF alone, whose control code it

@@ -5,6 +5,7 @@
 #include <xrt/experimental/xrt_xclbin.h>
 
 #include <memory>
+#include <string>
 
 namespace xrt {
 inline namespace vnpu {
@@ -15,6 +16,7 @@ class device {
  public:
   device() = default;
   explicit device(unsigned index);
+  explicit device(const std::string& address);  // as on the PCI bus
 
   uuid register_xclbin(const xclbin& image);
 
