@@ -229,16 +229,41 @@ Check skipped(const char* name, const char* why) {
   return {name, CheckState::skipped, why, ""};
 }
 
-// A check that found something, unless that is older than the images need.
+// A check that found something, unless that is older than ELF images need. It fails where there are
+// such images; xclbins do without.
 Check judged(Check check, const SystemFacts& facts) {
+  const KernelCacheFacts& stored = facts.kernel_cache;
   for (const VersionFault& fault : version_faults(facts.stack)) {
     if (fault.what != check.name || check.state != CheckState::ok) continue;
-    check.state = fault.is_certain ? CheckState::fail : CheckState::warn;
-    check.detail += fmt::format("; {} for MLIR-AIR's ELF images, which need {}",
-                                fault.is_certain ? "too old" : "perhaps too old", fault.needed);
+    check.state = fault.is_certain && stored.elfs > 0 ? CheckState::fail : CheckState::warn;
+    check.detail +=
+        fmt::format("; {} for MLIR-AIR's ELF images (bf16, prompts of q4nx), which need {}",
+                    fault.is_certain ? "too old" : "perhaps too old", fault.needed);
+    if (stored.elfs == 0 && stored.xclbins > 0)
+      check.detail += fmt::format("; the {} stored as xclbins (int8, decode of q4nx) need less",
+                                  counted(stored.xclbins, "kernel"));
+    else if (stored.elfs == 0)
+      check.detail += "; xclbins (int8, decode of q4nx) need less";
     check.fix = fault.fix;
   }
   return check;
+}
+
+Check iommu(const SystemFacts& facts) {
+  const IommuFacts& found = facts.iommu;
+  constexpr const char* kNeed = "the driver gets no PASID and cannot open the NPU";
+  if (!found.turned_off.empty())
+    return {"IOMMU", CheckState::fail,
+            fmt::format("is turned off by {} on the kernel's command line: {}", found.turned_off,
+                        kNeed),
+            fmt::format("take {} out of the boot loader's settings (Debian, Ubuntu: "
+                        "/etc/default/grub, then sudo update-grub), then reboot",
+                        found.turned_off)};
+  if (!found.units) return skipped("IOMMU", "this system does not say");
+  if (*found.units == 0)
+    return {"IOMMU", CheckState::fail, fmt::format("there is none in /sys/class/iommu: {}", kNeed),
+            "enable the IOMMU in the BIOS, then reboot"};
+  return {"IOMMU", CheckState::ok, counted(*found.units, "unit"), ""};
 }
 
 Check kernel(const SystemFacts& facts) {
@@ -266,7 +291,13 @@ Check npu(const SystemFacts& facts) {
   const std::string detail =
       fmt::format("{} at {}, PCI 1022:{:04x} revision {:02x}", product_of(shown), shown.address,
                   shown.device, shown.revision);
-  if (usable != nullptr) return {"NPU", CheckState::ok, detail, ""};
+  const auto others = std::count_if(facts.npus.begin(), facts.npus.end(), [](const PciNpu& other) {
+    return generation_of(other) == NpuGeneration::xdna2;
+  });
+  if (usable != nullptr)
+    return {"NPU", CheckState::ok,
+            others > 1 ? fmt::format("{}, the first of {} (--npu-device)", detail, others) : detail,
+            ""};
   if (generation_of(shown) == NpuGeneration::xdna1)
     return {"NPU", CheckState::warn, detail,
             "use --device cpu: programs for XDNA2 load here and compute nothing, without an error"};
@@ -525,18 +556,16 @@ std::string product_of(const PciNpu& npu) {
 }
 
 const PciNpu* usable_npu(const SystemFacts& facts) {
-  const auto found = std::find_if(
-      facts.npus.begin(), facts.npus.end(),
-      [](const PciNpu& candidate) { return generation_of(candidate) == NpuGeneration::xdna2; });
-  return found == facts.npus.end() ? nullptr : &*found;
+  return choose_npu(facts.npus, "");
 }
 
 std::vector<Check> examine_npu(const SystemFacts& facts) {
   std::vector<Check> checks = {kernel(facts), npu(facts)};
   const PciNpu* usable = usable_npu(facts);
   if (usable == nullptr) {
-    for (const char* name : {"firmware", "driver", "device node", "contexts", "device heap",
-                             "memlock", "memlock of services", "this build", "XRT", "XRT plug-in"})
+    for (const char* name :
+         {"IOMMU", "firmware", "driver", "device node", "contexts", "device heap", "memlock",
+          "memlock of services", "this build", "XRT", "XRT plug-in"})
       checks.push_back(skipped(name, "no NPU"));
     checks.push_back(power_profile(facts));
     return checks;
@@ -545,6 +574,7 @@ std::vector<Check> examine_npu(const SystemFacts& facts) {
   const auto with_driver = [&](const char* name, Check (*check)(const SystemFacts&)) {
     return has_driver ? check(facts) : skipped(name, "needs the driver");
   };
+  checks.push_back(iommu(facts));
   checks.push_back(firmware(facts, *usable));
   checks.push_back(driver(facts, *usable));
   checks.push_back(with_driver("device node", device_node));

@@ -145,6 +145,15 @@ std::vector<EnergyRailFacts> read_rails(const fs::path& root) {
   return rails;
 }
 
+IommuFacts read_iommu(const fs::path& root) {
+  IommuFacts facts;
+  if (is_there(root / "sys/class/iommu")) facts.units = names_in(root / "sys/class/iommu").size();
+  std::istringstream words(read_system_text(root / "proc/cmdline").text);
+  for (std::string word; words >> word;)
+    if (word == "amd_iommu=off" || word == "iommu=off") facts.turned_off = word;
+  return facts;
+}
+
 }  // namespace
 
 SystemFacts read_system_facts(const fs::path& root) {
@@ -154,6 +163,7 @@ SystemFacts read_system_facts(const fs::path& root) {
   facts.stack = read_driver_stack(root);
   facts.npus = read_pci_npus(root);
   facts.firmware_files = read_firmware(root);
+  facts.iommu = read_iommu(root);
   const Identity identity = read_identity(root);
   facts.groups = identity.groups;
   facts.is_root = identity.is_root;

@@ -64,6 +64,12 @@ struct MemlockSetting {
   std::optional<uint64_t> bytes;  // none: unlimited
 };
 
+// Without an IOMMU the driver gets no address space of the process (PASID) to run in.
+struct IommuFacts {
+  std::optional<size_t> units;  // below /sys/class/iommu; none: there is no such folder
+  std::string turned_off;       // what the kernel's command line says so with; empty: nothing
+};
+
 struct ServiceFacts {
   std::string unit;  // "tyto.service", where it is installed
   MemlockSetting unit_limit;
@@ -89,6 +95,7 @@ struct VulkanFacts {
 struct KernelCacheFacts {
   std::string folder;
   size_t images = 0;
+  size_t elfs = 0, xclbins = 0;       // kernels of each form, for a real NPU
   std::vector<std::string> problems;  // one line each
   // Among a real NPU's images: the model whose runs hold most of the device heap.
   std::string largest_model;  // empty: there are none
@@ -138,6 +145,7 @@ struct SystemFacts {
   std::vector<std::string> firmware_files;  // below /lib/firmware: "amdnpu/17f0_10/npu.sbin.zst"
   std::vector<AccelNode> nodes;
   HolderFacts holders;
+  IommuFacts iommu;
   std::vector<std::string> groups;  // the groups that this process is in
   bool is_root = false;
   std::string xrt_plugin;  // path of libxrt_driver_xdna.so.2 beside XRT; empty: not there

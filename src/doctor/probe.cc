@@ -45,8 +45,11 @@ ImageBytes held_by(const KernelEntry& entry) {
 
 void plan_heap(const KernelManifest& manifest, KernelCacheFacts& facts) {
   std::map<std::string, std::vector<ImageBytes>> models;
-  for (const KernelEntry& entry : manifest.entries)
-    if (entry.platform != kVirtualPlatform) models[entry.shape].push_back(held_by(entry));
+  for (const KernelEntry& entry : manifest.entries) {
+    if (entry.platform == kVirtualPlatform) continue;
+    models[entry.shape].push_back(held_by(entry));
+    ++(entry.images.front().kind == ImageKind::elf ? facts.elfs : facts.xclbins);
+  }
   for (const auto& [model, images] : models) {
     const HeapPlan plan = npu_heap(images);
     if (plan.bytes <= facts.heap.bytes) continue;

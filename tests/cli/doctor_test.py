@@ -81,7 +81,7 @@ class Doctor(CliTest):
             return
         self.assertRegex(" ".join(result.stdout.split()), "Everything works. No NPU was found; if this is a Ryzen AI machine, enable the NPU "
                          r"\(IPU\) in the BIOS\.$")
-        self.assertRegex(result.stdout, r"· firmware and \d+ others +skipped: no NPU")
+        self.assertRegex(result.stdout, r"· IOMMU and \d+ others +skipped: no NPU")
         self.assertNotRegex(result.stdout, r"(\w+) +not usable: \1:")  # the name once
         self.assertNotIn("expected", result.stdout)
 

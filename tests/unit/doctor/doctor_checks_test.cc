@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/expect_error.h"
 #include "unit/doctor/recorded_machine.h"
 
 namespace tyto {
@@ -57,7 +58,7 @@ class Doctor : public testing::Test {
   std::optional<ContextCount> contexts_ = ContextCount{0, 16};
   bool build_has_xrt_ = true;
   KernelCacheFacts cache_{
-      .folder = "kernels", .images = 6, .problems = {}, .largest_model = {}, .heap = {}};
+      .folder = "kernels", .images = 6, .elfs = 6, .problems = {}, .largest_model = {}, .heap = {}};
   SystemFacts facts_;
   std::vector<Check> checks_;
 };
@@ -235,6 +236,51 @@ TEST_F(Doctor, AKernelWhoseDriverDoesNotKnowTheCommand) {
   interface_ = Version{0, 6};  // the distribution has put a newer driver there
   look();
   EXPECT_EQ(worst(checks_), CheckState::ok);
+}
+
+// Runs of xclbins are plain commands, which every amdxdna takes.
+TEST_F(Doctor, AnOlderKernelIsNoFailureWhereOnlyXclbinsAreStored) {
+  tree_.write("proc/sys/kernel/osrelease", "6.17.0-5-generic\n");
+  tree_.write("lib/modules/6.17.0-5-generic/kernel/drivers/accel/amdxdna/amdxdna.ko.zst", "");
+  interface_.reset();
+  cache_.elfs = 0;
+  cache_.xclbins = 3;
+  expect_only(CheckState::warn, "kernel", "3 kernels stored as xclbins", "Linux 7.0");
+  EXPECT_CONTAINS(check("kernel").detail,
+                  "too old for MLIR-AIR's ELF images (bf16, prompts of q4nx)");
+  cache_.xclbins = 0;  // nothing yet: either could come
+  expect_only(CheckState::warn, "kernel", "xclbins (int8, decode of q4nx) need less", "Linux 7.0");
+}
+
+TEST_F(Doctor, WithoutAnIommuThereIsNoPasid) {
+  tree_.write("proc/cmdline", "quiet amd_iommu=off ttm.pages_limit=1\n");
+  tree_.remove("sys/class/iommu/ivhd0");
+  expect_only(CheckState::fail, "IOMMU", "turned off by amd_iommu=off", "take amd_iommu=off out");
+  EXPECT_CONTAINS(check("IOMMU").detail, "no PASID");
+  tree_.write("proc/cmdline", "quiet\n");
+  expect_only(CheckState::fail, "IOMMU", "none in /sys/class/iommu", "BIOS");
+}
+
+TEST_F(Doctor, OfSeveralNpusTheFirstIsTakenAndNamed) {
+  const std::string second = "sys/bus/pci/devices/0000:c6:00.1";
+  for (const auto& [file, text] : {std::pair{"vendor", "0x1022"},
+                                   {"device", "0x17f0"},
+                                   {"class", "0x118000"},
+                                   {"revision", "0x11"},
+                                   {"vbnv", "NPU Halo"}})
+    tree_.write(second + "/" + file, std::string(text) + "\n");
+  look();
+  EXPECT_CONTAINS(check("NPU").detail, "0000:c5:00.1");
+  EXPECT_CONTAINS(check("NPU").detail, "the first of 2 (--npu-device)");
+  const auto chosen = [&](const std::string& asked) {
+    return choose_npu(facts_.npus, asked)->address;
+  };
+  EXPECT_EQ(chosen(""), "0000:c5:00.1");
+  EXPECT_EQ(chosen("c6:00.1"), "0000:c6:00.1");
+  EXPECT_EQ(chosen("0000:c6:00.1"), "0000:c6:00.1");
+  EXPECT_EQ(chosen("Halo"), "0000:c6:00.1");
+  EXPECT_ERROR(choose_npu(facts_.npus, "NPU"), "more than one NPU");
+  EXPECT_ERROR(choose_npu(facts_.npus, "c7:00.1"), "no such NPU");
 }
 
 TEST_F(Doctor, ADriverOutsideTheKernelThatIsTooOld) {

@@ -77,6 +77,8 @@ inline void write_healthy_machine(const testing_support::SystemTree& tree) {
   tree.write("sys/bus/pci/devices/0000:00:00.0/vendor", "0x1022\n");
   tree.write("sys/bus/pci/devices/0000:00:00.0/device", "0x1507\n");
   tree.write("sys/bus/pci/devices/0000:00:00.0/class", "0x060000\n");
+  tree.write("sys/class/iommu/ivhd0/amd-iommu/cap", "0\n");
+  tree.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p2 quiet iommu=pt\n");
   tree.write("sys/module/amdxdna/version", "0.1\n");
   tree.write(kModules + "kernel/drivers/accel/amdxdna/amdxdna.ko.zst", "");
   tree.write("lib/firmware/amdnpu/17f0_10/npu.sbin.zst", "");
