@@ -64,7 +64,9 @@ const Example* example_for(const AirDims& dims) {
 std::string mlir_air_setup(bool has_decode) {
   std::string text =
       "MLIR-AIR compiles the kernels. No NPU is needed, and no access to gated weights.\n"
-      "XRT's tools are: aiebu-asm writes the ELFs and xclbinutil the xclbins, in the last step.\n\n"
+      "XRT's tools are needed: aiebu-asm writes the ELFs, xclbinutil the xclbins, in the last "
+      "step.\n"
+      "Of XRT's packages, Tyto is built with base-dev and runs with base, npu and the plug-in.\n\n"
       "  git clone https://github.com/Xilinx/mlir-air && cd mlir-air   # set it up: "
       "docs/buildingRyzenLin.md\n"
       "  source /opt/xilinx/xrt/setup.sh     # aiebu-asm and xclbinutil must be on PATH\n"

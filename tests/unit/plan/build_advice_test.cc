@@ -19,6 +19,7 @@ TEST(BuildAdvice, Llama32OneB) {
   // Without XRT's tools a build fails in its last step; a Peano of another day miscompiles.
   EXPECT_CONTAINS(text, "source /opt/xilinx/xrt/setup.sh");
   EXPECT_CONTAINS(text, "aiebu-asm and xclbinutil");
+  EXPECT_CONTAINS(text, "built with base-dev");
   EXPECT_CONTAINS(text, "the Peano that MLIR-AIR pins");
   EXPECT_CONTAINS(text, "preflight-llvm-link");
   EXPECT_CONTAINS(text, "about 90 minutes");
