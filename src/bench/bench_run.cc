@@ -86,12 +86,12 @@ std::span<const Token> next_tokens(const BenchEngine& bench, size_t sequence, ui
 }
 
 // Brings the caches to `depth`. What they already hold is kept, except where a device has faster
-// kernels for a prompt that begins at 0, or the window before `depth` is gone.
+// kernels for a prompt that begins at 0, or the window or state before `depth` is gone.
 void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
   for (uint32_t s = 0; s < test.sequences; ++s) {
     Sequence& sequence = *bench.sequences[s];
-    if (sequence.position() > test.depth)
-      sequence.rewind(sequence.can_rewind(test.depth) ? test.depth : 0);
+    sequence.want_state(test.depth);
+    if (sequence.position() > test.depth) sequence.rewind(sequence.last_cut(test.depth));
     if (sequence.position() == test.depth) continue;
     if (bench.engine->pipeline().has_fixed_rows()) sequence.rewind(0);
     bench.engine->pipeline().run(sequence, next_tokens(bench, s, test.depth - sequence.position()),

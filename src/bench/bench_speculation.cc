@@ -115,7 +115,11 @@ SpeculationCounters BenchGuesser::run(Pipeline& pipeline, Sequence& sequence) {
       accept(token);
       round.choose(text_.size() < end ? std::optional(token) : std::nullopt);
     });
-    sequence.rewind(begin + round.settled());
+    sequence.rewind(sequence.last_cut(begin + round.settled()));
+    if (sequence.position() < begin + round.settled())
+      pipeline.run(sequence,
+                   std::span(text_).subspan(sequence.position(),
+                                            begin + round.settled() - sequence.position()));
     ++counters.calls;
     counters.drafted += round.drafted();
     counters.accepted += round.accepted();

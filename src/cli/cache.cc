@@ -47,8 +47,9 @@ std::vector<TensorView> matrices_in(const MappedFile& file, const Model& model) 
       result.push_back(view);
   };
   for (const LayerWeights& layer : model.weights.layers)
-    for (const TensorView* view : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
-                                   &layer.down, &layer.router})
+    for (const TensorView* view :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down,
+          &layer.router, &layer.conv_gate, &layer.conv_x, &layer.conv_out_gate})
       if (!view->empty()) add(*view);
   add(model.weights.head);
   return result;

@@ -33,6 +33,7 @@ class DraftSequence {
     if (most == 0) text = text.first(text.size() - 1);  // the last one's logits are wanted later
     const std::span<const Token> unread = text.subspan(sequence_.position());
     if (unread.empty()) return guesses;
+    sequence_.want_state(static_cast<uint32_t>(text.size()));  // where guesses may go wrong
     Logits logits = draft_.pipeline().run(sequence_, unread);
     while (guesses.size() < most) {
       guesses.push_back(greedy_.sample(logits));
@@ -60,7 +61,7 @@ class DraftSequence {
     }
     const auto differ = std::ranges::mismatch(sequence_.tokens(), text.first(most));
     const auto common = static_cast<uint32_t>(differ.in2 - text.begin());
-    sequence_.rewind(sequence_.can_rewind(common) ? common : 0);
+    sequence_.rewind(sequence_.last_cut(common));
   }
 
   Engine& draft_;

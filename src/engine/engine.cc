@@ -84,7 +84,8 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   check_can_require(require_, options, devices());
   pipeline_ =
       std::make_unique<Pipeline>(model_, sides(options), options.pipeline, trace_, progress);
-  prefixes_ = std::make_unique<PrefixCache>(pipeline_->kv_pool(), pipeline_->kv_window());
+  prefixes_ = std::make_unique<PrefixCache>(pipeline_->kv_pool(), pipeline_->kv_window(),
+                                            pipeline_->states());
   pipeline_->reclaim = [this](KvKind lacking) { return prefixes_->evict(lacking); };
   pipeline_->on_caches_lost = [this] { prefixes_->clear(); };
   setup_seconds_ =

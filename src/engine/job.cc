@@ -120,8 +120,11 @@ void Job::admit() {
     cached = known.length();
     sequence_->begin_with(std::span(tokens_).first(cached), std::move(known));
   }
+  // The same prompt asks for its last token's logits again.
+  if (wants_answer()) sequence_->want_state(static_cast<uint32_t>(request_.prompt.size()) - 1);
   side = with_.pipeline.side_for(left());
   waiting_left = SIZE_MAX;
+  again_ = 0;
   if (!answer_.tokens.empty()) sequence_->phase = Phase::decode;
   if (begun_ns_ == 0) begin(cached);
 }
@@ -181,16 +184,20 @@ uint64_t Job::guess(SequenceRows& work, uint32_t most) try {
     reading_ns = now_ns() - start;
     counters.drafting_seconds += seconds_between(start, now_ns());
   }
-  const uint32_t ahead = with_.pipeline.context() - sequence_->position();
-  const GuessRoom room{.rows = std::min({most, with_.pipeline.most_checked(), ahead}),
+  const uint32_t ahead = with_.pipeline.context() - (static_cast<uint32_t>(tokens_.size()) - 1);
+  const auto again = static_cast<uint32_t>(left()) - 1;
+  const uint32_t beside = with_.pipeline.forward().most_rows() - again;
+  const GuessRoom room{.rows = std::min({most, with_.pipeline.most_checked(), ahead, beside}),
                        .tokens = tokens_left(),
                        .vocab = with_.pipeline.vocab()};
   Round round = ops_.timed(ops_.guess, [&] { return Round(speculation, tokens_, room); });
   counters.drafting_seconds += round.drafting_seconds();
   const auto wanted = static_cast<uint32_t>(round.tokens().size());
-  if (wanted == 1 || !with_.pipeline.reserve(*sequence_, wanted)) return reading_ns;
+  if (wanted == 1 || !with_.pipeline.reserve(*sequence_, again + wanted)) return reading_ns;
   round_ = std::move(round);
-  work.tokens = round_->tokens();
+  rows_.assign(tokens_.end() - static_cast<std::ptrdiff_t>(left()), tokens_.end() - 1);
+  rows_.insert(rows_.end(), round_->tokens().begin(), round_->tokens().end());
+  work.tokens = rows_;
   work.logits = wanted;
   return reading_ns;
 } catch (const Error& error) {  // the drafter's: the request goes on without it
@@ -273,12 +280,17 @@ void Job::record_tokens() {
 
 void Job::settle() {
   record_tokens();
+  again_ = 0;
   if (round_) {
     receipt_.speculation->drafted += round_->drafted();
     receipt_.speculation->accepted += round_->accepted();
     // The cache of a request that failed may be empty.
     const auto kept = static_cast<uint32_t>(tokens_.size()) - 1 + round_->settled();
-    if (sequence_->position() > kept) sequence_->rewind(kept);
+    // Rows in front of it that have to be run again are, with the next.
+    if (sequence_->position() > kept) {
+      sequence_->rewind(sequence_->last_cut(kept));
+      again_ = kept - sequence_->position();
+    }
     round_.reset();
   }
   if (error_) return;

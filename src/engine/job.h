@@ -186,7 +186,10 @@ class Job {
 
   bool wants_answer() const { return request_.wanted == Wanted::answer; }
   size_t left() const { return tokens_.size() - sequence_->position(); }
-  bool decodes() const { return sequence_->phase == Phase::decode && left() == 1; }
+  // Its next token, and those in front of it that a round has left to run again.
+  bool decodes() const {
+    return sequence_->phase == Phase::decode && left() >= 1 && left() <= 1 + again_;
+  }
   // Tokens until an answer can begin: its own, or that of a request which waits for its pages.
   size_t urgency() const { return std::min(left(), waiting_left); }
 
@@ -197,7 +200,7 @@ class Job {
   void put_back(Pages pages = Pages::kept);
   // Its next `rows` tokens as work for the pipeline.
   SequenceRows rows(uint32_t rows);
-  // Makes `work`, which has one token to decode, a round with guesses, of at most `most` rows. It
+  // Makes `work`, which has a token to decode, a round with guesses, of at most `most` rows. It
   // takes no pages from others: where none are left there are no guesses. Returns the nanoseconds
   // in which the drafter read the prompt.
   uint64_t guess(SequenceRows& work, uint32_t most);
@@ -244,6 +247,8 @@ class Job {
   std::vector<Token> tokens_;   // the prompt's and those chosen since
   std::vector<Token> chosen_;   // in the step at hand, whose work still refers to tokens_
   std::optional<Round> round_;  // drafts of the step at hand
+  uint32_t again_ = 0;          // tokens whose rows were taken back with drafts (KvTable::last_cut)
+  std::vector<Token> rows_;     // the step's: those, the next token and drafts
   bool drafter_has_read_ = false;
   std::unique_ptr<Sequence> sequence_;
   std::vector<double> hidden_sums_;  // over the positions that were run

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "base/error.h"
@@ -45,6 +46,34 @@ bool PrefixCache::has_window(std::span<Node* const> path, uint32_t length) const
                              [](const Node* node) { return node->window_page != kNoPage; });
 }
 
+// The state behind the first `length` positions of the path's pages.
+uint32_t PrefixCache::state_at(std::span<Node* const> path, uint32_t length) const {
+  const uint32_t inside =
+      length - (static_cast<uint32_t>(path.size()) - 1) * pool_.page_positions();
+  const auto& states = path.back()->states;
+  const auto found = std::ranges::find(states, inside, &StateAt::position);
+  return found == states.end() ? kNoState : found->state;
+}
+
+// The most of the first `length` positions behind which a sequence can go on; the path becomes that
+// of their pages.
+uint32_t PrefixCache::usable(std::vector<Node*>& path, uint32_t length) const {
+  const uint32_t page = pool_.page_positions();
+  while (!path.empty()) {
+    const uint32_t begin = (static_cast<uint32_t>(path.size()) - 1) * page;
+    if (states_ == nullptr) {
+      if (has_window(path, length)) return length;
+    } else {
+      for (const StateAt& each : path.back()->states | std::views::reverse)
+        if (begin + each.position <= length && has_window(path, begin + each.position))
+          return begin + each.position;
+    }
+    path.pop_back();
+    length = begin;
+  }
+  return 0;
+}
+
 KvTable PrefixCache::table_of(std::span<Node* const> path, uint32_t length) const {
   std::vector<KvPage> pages, window_pages;
   PassBegins begins;
@@ -55,7 +84,9 @@ KvTable PrefixCache::table_of(std::span<Node* const> path, uint32_t length) cons
   begins.resize(length);
   for (size_t i = 0; window_.pool != nullptr && i < path.size(); ++i)
     window_pages.push_back(i < window_.first_needed(length) ? kNoPage : path[i]->window_page);
-  return KvTable(pool_, pages, std::move(begins), window_, window_pages);
+  std::vector<StateAt> states;
+  if (states_ != nullptr && length > 0) states.push_back({length, state_at(path, length)});
+  return KvTable(pool_, pages, std::move(begins), window_, window_pages, states_, states);
 }
 
 KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
@@ -71,10 +102,7 @@ KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
     length += static_cast<uint32_t>(match.length);
     rest = rest.subspan(match.length);
   }
-  while (!has_window(path, length)) {
-    path.pop_back();
-    length = static_cast<uint32_t>(path.size()) * page_positions;
-  }
+  length = usable(path, length);
 
   ++counts_.lookups;
   counts_.hits += length > 0 ? 1 : 0;
@@ -100,7 +128,8 @@ void PrefixCache::keep(std::span<const Token> tokens, KvTable table) {
     const PageContent content{page_tokens,
                               {begins, begins_end},
                               table.pages()[i],
-                              window_.pool == nullptr ? kNoPage : table.window_pages()[i]};
+                              window_.pool == nullptr ? kNoPage : table.window_pages()[i],
+                              states_inside(table, i)};
     const Match match = best_child(*deepest, page_tokens);
     if (match.child == nullptr ||
         match.length < std::min(page_tokens.size(), match.child->tokens.size())) {
@@ -110,7 +139,10 @@ void PrefixCache::keep(std::span<const Token> tokens, KvTable table) {
       const bool brings_window = deepest->window_page == kNoPage &&
                                  content.window_page != kNoPage &&
                                  deepest->tokens.size() == page_tokens.size();
-      if (match.length < page_tokens.size() || brings_window) replace(*deepest, content);
+      if (match.length < page_tokens.size() || brings_window)
+        replace(*deepest, content);
+      else
+        add_states(*deepest, content.states);
     }
     tokens = tokens.subspan(page_tokens.size());
     begins = begins_end;
@@ -118,7 +150,50 @@ void PrefixCache::keep(std::span<const Token> tokens, KvTable table) {
   touch(*deepest);
 }
 
+// What a table has kept, and what is behind its last position.
+std::vector<StateAt> PrefixCache::states_inside(const KvTable& table, size_t page) const {
+  const auto begin = static_cast<uint32_t>(page) * pool_.page_positions();
+  std::vector<StateAt> inside;
+  for (const StateAt& each : table.states())
+    if (each.position > begin && each.position <= begin + pool_.page_positions() &&
+        (each.is_kept || each.position == table.length() || each.position == table.wanted_state()))
+      inside.push_back({each.position - begin, each.state, true});
+  return inside;
+}
+
+// Those that the node does not have.
+void PrefixCache::add_states(Node& node, std::span<const StateAt> states) {
+  for (const StateAt& each : states) {
+    const auto place = std::ranges::lower_bound(node.states, each.position, {}, &StateAt::position);
+    if (place != node.states.end() && place->position == each.position) continue;
+    node.states.insert(place, each);
+    states_->retain(each.state);
+  }
+}
+
+bool PrefixCache::has_state_alone(const Node& node) const {
+  return std::ranges::any_of(
+      node.states, [&](const StateAt& each) { return states_->references(each.state) == 1; });
+}
+
+// As with windowed pages, the first of the least recent prefix: what lies behind is further on.
+bool PrefixCache::evict_state() {
+  const auto least_recent =
+      std::ranges::find_if(nodes_, [&](const Node& node) { return has_state_alone(node); });
+  if (least_recent == nodes_.end()) return false;
+  Node* first = &*least_recent;
+  while (first->parent->children.size() == 1 && has_state_alone(*first->parent))
+    first = first->parent;
+  const auto state = std::ranges::find_if(
+      first->states, [&](const StateAt& each) { return states_->references(each.state) == 1; });
+  states_->release(state->state);
+  first->states.erase(state);
+  ++counts_.evictions;
+  return true;
+}
+
 bool PrefixCache::evict(KvKind lacking) {
+  if (lacking == KvKind::state) return evict_state();
   if (lacking == KvKind::windowed) return evict_window_page();
   for (Node& node : nodes_) {
     if (!node.children.empty() || pool_.references(node.page) > 1) continue;
@@ -155,11 +230,13 @@ void PrefixCache::clear() {
 void PrefixCache::retain(const PageContent& content) {
   pool_.retain(content.page);
   if (content.window_page != kNoPage) window_.pool->retain(content.window_page);
+  for (const StateAt& each : content.states) states_->retain(each.state);
 }
 
 void PrefixCache::release(Node& node) {
   pool_.release(node.page);
   if (node.window_page != kNoPage) window_.pool->release(node.window_page);
+  for (const StateAt& each : node.states) states_->release(each.state);
 }
 
 PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& content) {
@@ -170,6 +247,7 @@ PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& conte
                                         content.begins,
                                         content.page,
                                         content.window_page,
+                                        content.states,
                                         &parent});
   node.self = std::prev(nodes_.end());
   siblings.insert(lower_bound(siblings, content.tokens), &node);
@@ -182,12 +260,17 @@ PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& conte
 void PrefixCache::replace(Node& node, const PageContent& content) {
   std::vector<Token> tokens(content.tokens.begin(), content.tokens.end());
   PassBegins begins = content.begins;
+  const std::vector<StateAt> before = node.states;  // the tokens in front of them are the same
+  for (const StateAt& each : before) states_->retain(each.state);
   retain(content);  // first: it may be the same page
   release(node);
   node.page = content.page;
   node.window_page = content.window_page;
   node.tokens = std::move(tokens);
   node.begins = std::move(begins);
+  node.states = content.states;
+  add_states(node, before);
+  for (const StateAt& each : before) states_->release(each.state);
 }
 
 void PrefixCache::remove(Node& leaf) {

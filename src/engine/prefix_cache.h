@@ -15,19 +15,20 @@ namespace tyto {
 // A tree of pages: a node is one page and its tokens, its parent the page before it. Only a full
 // page has children. No node's tokens begin with all of a sibling's, but siblings may begin alike:
 // they are different pages. A node has the windowed page that belongs to it as long as there is one
-// (KvWindow). Used by one thread.
+// (KvWindow), and the states of recurrent layers that are known inside of it. Used by one thread.
 class PrefixCache {
  public:
-  // Both outlive it.
-  explicit PrefixCache(KvPool& pool, const KvWindow& window = kNoWindow)
-      : pool_(pool), window_(window) {}
+  // All of them outlive it; without `states` no layer has one.
+  explicit PrefixCache(KvPool& pool, const KvWindow& window = kNoWindow, KvPool* states = nullptr)
+      : pool_(pool), window_(window), states_(states) {}
   ~PrefixCache() { clear(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // The longest known prefix of `tokens`, token by token, as a table of its own; of at most `most`
   // positions, which is tokens.size() - 1 for one who needs the last token's logits. Where windowed
-  // pages that the next position attends to are gone, as many whole pages as have theirs.
+  // pages that the next position attends to are gone, as many whole pages as have theirs; where
+  // layers have states, as far as the last one that is there.
   //
   // Where it ends inside a page, appending copies that page (KvTable), but a page that nothing else
   // depends on is handed over: it leaves the tree, and with it what it held after the match. So
@@ -68,6 +69,7 @@ class PrefixCache {
     PassBegins begins = {};          // for each token
     KvPage page = 0;
     KvPage window_page = kNoPage;
+    std::vector<StateAt> states = {};  // by positions of the page, 1 to as many as there are tokens
     Node* parent = nullptr;
     std::vector<Node*> children = {};     // by tokens, in lexicographical order
     std::list<Node>::iterator self = {};  // in nodes_
@@ -84,12 +86,19 @@ class PrefixCache {
     PassBegins begins;
     KvPage page;
     KvPage window_page;
+    std::vector<StateAt> states;  // as a node's
   };
   Node& add_child(Node& parent, const PageContent& content);
   void replace(Node& node, const PageContent& content);
   void remove(Node& leaf);
   void touch(Node& deepest);
   bool has_window(std::span<Node* const> path, uint32_t length) const;
+  uint32_t usable(std::vector<Node*>& path, uint32_t length) const;
+  uint32_t state_at(std::span<Node* const> path, uint32_t length) const;
+  std::vector<StateAt> states_inside(const KvTable& table, size_t page) const;
+  void add_states(Node& node, std::span<const StateAt> states);
+  bool evict_state();
+  bool has_state_alone(const Node& node) const;
   KvTable table_of(std::span<Node* const> path, uint32_t length) const;
   bool evict_window_page();
   bool has_window_page_alone(const Node& node) const;
@@ -98,6 +107,7 @@ class PrefixCache {
 
   KvPool& pool_;
   const KvWindow& window_;
+  KvPool* const states_;
   Node root_;  // has no page
   // Least recently used first, and a child before its parent: the first node that can go is the one
   // that should. They are owned here and not by their parents so that destruction does not recurse.

@@ -39,6 +39,7 @@ std::string header_line(const PromptCacheOrigin& origin, uint64_t window_from, u
                           {"page", origin.page},
                           {"windowed_layers", origin.windowed_layers},
                           {"window", origin.window},
+                          {"state_bytes", origin.state_bytes},
                           {"window_from", window_from},
                           {"tokens", tokens}};
   return json.dump() + "\n";
@@ -60,7 +61,8 @@ std::string difference(const Json& header, const PromptCacheOrigin& wanted) {
       is_number("layers", wanted.layers) && is_number("kv_heads", wanted.kv_heads) &&
       is_number("head_dim", wanted.head_dim) && is_number("group", wanted.group) &&
       is_number("page", wanted.page) && is_number("windowed_layers", wanted.windowed_layers) &&
-      is_number("window", wanted.window);
+      is_number("window", wanted.window) &&
+      header.uint_or("state_bytes", 0, UINT64_MAX / 2) == wanted.state_bytes;
   return is_same ? "" : "has pages of another form";
 }
 
@@ -109,13 +111,14 @@ PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& co
   return {.model = model,
           .made_by = made_by,
           .kv_type = pipeline.forward().kv_type(),
-          .layers = config.layers - windowed,
+          .layers = config.attention_layers() - windowed,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .group = kv.group,
           .page = pipeline.kv_pool().page_positions(),
           .windowed_layers = windowed,
-          .window = pipeline.kv_window().positions};
+          .window = pipeline.kv_window().positions,
+          .state_bytes = pipeline.forward().kv().state.bytes};
 }
 
 PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
@@ -137,7 +140,8 @@ PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
       (count - std::min(count, passed)) * wanted.position_bytes(KvKind::windowed);
   std::span<const std::byte> body = file.subspan(kFirstLine.size() + end + 1);
   if (count == 0 || (passed > 0 && (passed >= count || wanted.windowed_layers == 0)) ||
-      body.size() != count * (sizeof(Token) + 1) + bytes + window_bytes + sizeof(Hash128))
+      body.size() !=
+          count * (sizeof(Token) + 1) + bytes + window_bytes + wanted.state_bytes + sizeof(Hash128))
     return unusable("is cut short, or longer than it should be");
   const auto hashed = file.first(file.size() - sizeof(Hash128));
   if (!std::ranges::equal(bytes_of(hash_bytes(hashed)), file.last(sizeof(Hash128))))
@@ -159,6 +163,7 @@ PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
   content.caches = body.subspan(count, bytes);
   content.window_from = static_cast<uint32_t>(from);
   content.window_caches = body.subspan(count + bytes, window_bytes);
+  content.state = body.subspan(count + bytes + window_bytes, wanted.state_bytes);
   return content;
 } catch (const Error& error) {
   return unusable(std::string("is damaged: ") + error.what());
@@ -197,8 +202,10 @@ uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipelin
   const bool has_window = window.pool != nullptr;
   const uint32_t first = has_window ? window.first_needed(length) : 0;
   if (content.window_from > first) return 0;
+  const bool has_states = pipeline.states() != nullptr;
+  if (has_states && length < content.tokens.size()) return 0;
   // Page by page, so that windowed pages are passed as in a run.
-  KvTable taken(pool, window);
+  KvTable taken(pool, window, pipeline.states());
   std::optional<KvTable::Copy> copy;
   for (uint32_t done = 0; done < length; done += page_positions) {
     const uint32_t end = std::min(done + page_positions, length);
@@ -208,9 +215,11 @@ uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipelin
   }
   std::vector<KvPage> window_pages(taken.window_pages().begin(), taken.window_pages().end());
   if (has_window) std::fill_n(window_pages.begin(), first, kNoPage);
+  if (has_states) pipeline.write_state(taken.state_from(), content.state);
   const auto end = content.begins.begin() + length;
   prefixes.keep(std::span(content.tokens).first(length),
-                KvTable(pool, taken.pages(), {content.begins.begin(), end}, window, window_pages));
+                KvTable(pool, taken.pages(), {content.begins.begin(), end}, window, window_pages,
+                        pipeline.states(), taken.states().last(has_states ? 1 : 0)));
   return length;
 }
 
@@ -246,6 +255,11 @@ void write_prompt_cache(AtomicFile& file, const PromptCacheOrigin& origin,
   out.write(begins);
   write_pages(out, table.pages(), length, KvKind::full, pipeline);
   write_pages(out, table.window_pages(), length, KvKind::windowed, pipeline);
+  if (pipeline.states() != nullptr) {
+    std::vector<std::byte> state(origin.state_bytes);
+    pipeline.read_state(table.state_from(), state);
+    out.write(state);
+  }
   out.end();
 }
 

@@ -3,8 +3,8 @@
 //   tyto-prompt-cache-2
 //   {"model": ..., "made_by": ..., "kv_type": ..., ..., "window_from": F, "tokens": N}
 //   N token ids (int32), N bytes (1: a pass began there, 2: one of the prefill device), the
-//   caches page by page (Pipeline::read_page), the windowed ones from the page F on, 16 bytes:
-//   XXH3-128 of everything before them
+//   caches page by page (Pipeline::read_page), the windowed ones from the page F on, the state
+//   behind all tokens where layers have one, 16 bytes: XXH3-128 of everything before them
 //
 // Numbers lie as this machine has them; the hash tells others.
 #pragma once
@@ -33,6 +33,7 @@ struct PromptCacheOrigin {
   uint32_t group = 1, page = 0;  // how a page lies (KvShape)
   // Layers that have windowed pages (KvWindow), which are none of `layers`; positions of a window.
   uint32_t windowed_layers = 0, window = 0;
+  uint64_t state_bytes = 0;  // one state's; 0: no layer has one
 
   uint64_t position_bytes(KvKind kind) const;
 };
@@ -46,6 +47,7 @@ struct PromptCacheContent {
   std::span<const std::byte> caches = {};  // page by page; points into the file
   uint32_t window_from = 0;                // page from which on there are windowed ones
   std::span<const std::byte> window_caches = {};
+  std::span<const std::byte> state = {};  // behind the last token
 };
 // Takes any bytes: what is damaged, or of another origin, or has a token that is not below `vocab`,
 // is a reason and no Error.
@@ -53,7 +55,8 @@ PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
                                      const PromptCacheOrigin& wanted, uint32_t vocab);
 
 // Puts the content where prompts are looked up, as much of it as a context and the free pages hold;
-// nothing if the window in front of that is not in the file. How many tokens that is.
+// nothing if the window in front of that, or the state there, is not in the file. How many tokens
+// that is.
 uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipeline,
                             PrefixCache& prefixes);
 

@@ -201,9 +201,14 @@ bool Scheduler::waits_for_pages(const Job& job) {
   return waits;
 }
 
-// Whole pages do not change any more. Where their window is gone they are of no use to others.
+// Whole pages do not change any more. Where their window or the state behind them is gone they are
+// of no use to others.
 void Scheduler::share_pages(const Job& job, uint32_t length) {
-  if (with_.prefixes == nullptr || length == 0 || !job.sequence()->can_rewind(length)) return;
+  if (with_.prefixes == nullptr) return;
+  const uint32_t page = with_.pipeline.kv_pool().page_positions();
+  length = job.sequence()->last_cut(length);
+  while (length % page != 0) length = job.sequence()->last_cut(length - 1);
+  if (length == 0) return;
   with_.prefixes->keep(std::span(job.tokens()).first(length), job.sequence()->share(length));
 }
 
@@ -216,7 +221,7 @@ bool Scheduler::make_room(Job& job, uint32_t tokens) {
       const uint32_t page = with_.pipeline.kv_pool().page_positions();
       const uint32_t whole_pages = job.sequence()->position() / page * page;
       if (running_.size() > 1 || whole_pages == job.sequence()->position()) return false;
-      job.sequence()->rewind(whole_pages);
+      job.sequence()->rewind(job.sequence()->last_cut(whole_pages));
       job.side = with_.pipeline.side_for(job.left());
       tokens = std::min<uint32_t>(static_cast<uint32_t>(job.left()), with_.pipeline.most_rows());
       continue;
@@ -280,8 +285,8 @@ uint32_t Scheduler::add_tokens() {
   for (size_t i = 0; i < running_.size() && decoding < most; ++i) {
     Job& job = *running_[i];
     if (!job.decodes()) continue;
-    const uint32_t rows = add_rows(job, 1);
-    decoding += rows;
+    const uint32_t rows = add_rows(job, static_cast<uint32_t>(job.left()));
+    decoding += rows > 0 ? 1 : 0;
     if (rows > 0 && job.decodes()) reading_ns_ += job.guess(work_.back(), rows_each);
   }
   return decoding;
@@ -356,7 +361,7 @@ void Scheduler::run_work() {
   uint32_t decoding = 0, prompt_rows = 0;
   for (size_t i = 0; i < work_.size(); ++i)
     (workers_[i]->decodes() ? decoding : prompt_rows) +=
-        static_cast<uint32_t>(workers_[i]->round() ? 1 : work_[i].tokens.size());
+        static_cast<uint32_t>(workers_[i]->decodes() ? 1 : work_[i].tokens.size());
   const auto take = [&](size_t item, uint32_t behind, const Logits& logits) {
     if (workers_[item]->wants_row()) workers_[item]->take(work_[item].end() - behind - 1, logits);
   };

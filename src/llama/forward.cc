@@ -75,7 +75,8 @@ void Forward::put_tokens(std::span<const SequenceRows> rows) {
     TYTO_ASSERT(item.count() > 0 && total + item.count() <= most_rows() &&
                 item.logits <= item.count());
     std::memcpy(ids + total * sizeof(Token), item.tokens.data(), item.tokens.size_bytes());
-    segments_.push_back({total, item.count(), item.position, item.pages, item.window_pages});
+    segments_.push_back({total, item.count(), item.position, item.pages, item.window_pages,
+                         item.state_from, item.state_to, item.kept});
     owners_.push_back(&item);
     total += item.count();
   }
@@ -110,7 +111,8 @@ void Forward::run_head(Stage& head, std::span<const SequenceRows> rows, bool all
       const uint32_t wanted = !is_wanted ? 0 : all ? of.count() : of.logits;
       const uint32_t left = wanted - done, now = std::min(room, left);
       if (now > 0) {
-        segments_.push_back({first_row + of.count() - left, now, of.end() - left, {}, {}});
+        segments_.push_back(
+            {.first_row = first_row + of.count() - left, .rows = now, .position = of.end() - left});
         owners_.push_back(&of);
       }
       room -= now;

@@ -44,6 +44,19 @@ class Builder {
                 config_.head_dim);
   }
 
+  // The state of the layer at hand that belongs to a role.
+  uint16_t state(Role role) {
+    const LayerState state = layer_state(role);
+    return slot(role, layer_, SlotKind::state, DType::f32, uint64_t{state.rows} * shape_.states,
+                state.cols);
+  }
+  LayerState layer_state(Role role) const {
+    const std::vector<LayerState> states = layer_states(config_, layer_);
+    const auto found = std::ranges::find(states, role, &LayerState::role);
+    TYTO_ASSERT(found != states.end());
+    return *found;
+  }
+
   uint16_t expert_ids() {
     return slot(Role::expert_ids, kNoLayer, SlotKind::scratch, DType::i32, shape_.rows,
                 config_.experts_used);
@@ -82,6 +95,15 @@ class Builder {
   void launch_in_place(Kernel kernel, Role role, uint16_t target, uint16_t other) {
     launch(kernel, role, {target, other}, {});
     last().args[0].writes = true;
+  }
+
+  // For kernels with a state, which they read and write; `bias` may be none.
+  void launch_with_state(Kernel kernel, Role role, std::vector<uint16_t> reads, Role state,
+                         uint16_t y, std::vector<uint16_t> late_reads = {}) {
+    const uint16_t slot = this->state(state);
+    launch(kernel, role, std::move(reads), {slot, y}, std::move(late_reads));
+    for (Arg& arg : last().args) arg.reads |= arg.slot == slot;
+    last().shape.state_rows = layer_state(state).rows;
   }
 
   Launch& last() { return result_.program.launches.back(); }
@@ -245,13 +267,15 @@ void add_mixing(Builder& build, const Config& config, const LayerWeights& weight
 
 // Where the output's projection finds what attention gave. What a gate lets through has a slot of
 // its own, for the reason that add_scale gives.
-uint16_t attention_output(Builder& build, const Config& config) {
+uint16_t attention_output(Builder& build, const Config& config, uint32_t layer) {
+  if (!config.attends(layer)) return build.activation(Role::conv_gated, config.emb);
   return build.activation(config.attention_gate ? Role::attn_gated : Role::attention,
                           config.q_width());
 }
 
 void add_attention_gate(Builder& build, const Config& config, uint16_t gate, uint16_t mixed) {
-  build.launch(Kernel::swiglu, Role::attn_gated, {gate, mixed}, {attention_output(build, config)});
+  build.launch(Kernel::swiglu, Role::attn_gated, {gate, mixed},
+               {build.activation(Role::attn_gated, config.q_width())});
   build.last().shape.activation = Activation::sigmoid;
 }
 
@@ -294,6 +318,35 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
     add_mixing(build, config, weights, {queries, k_cache, v_cache}, mixed);
   if (config.attention_gate)
     add_attention_gate(build, config, build.activation(Role::attn_gate, config.q_width()), mixed);
+}
+
+void add_product(Builder& build, Role role, uint16_t gate, uint16_t x, uint16_t y) {
+  build.launch(Kernel::swiglu, role, {gate, x}, {y});
+  build.last().shape.activation = Activation::none;
+}
+
+// LFM2: a convolution with a gate before it and one behind it.
+void add_short_conv(Builder& build, const Config& config, uint32_t layer,
+                    const LayerWeights& weights) {
+  const uint16_t x = build.activation(Role::x, config.emb);
+  const uint16_t gate = build.activation(Role::conv_gate, config.emb);
+  const uint16_t inner = build.activation(Role::conv_x, config.emb);
+  const uint16_t out_gate = build.activation(Role::conv_out_gate, config.emb);
+  const uint16_t let_in = build.activation(Role::conv_in, config.emb);
+  const uint16_t mixed = build.activation(Role::conv, config.emb);
+
+  build.enter_block(Block::recurrence);
+  const uint16_t in = add_norm(build, Role::attn_norm, weights.attn_norm, x, Role::normed);
+  add_projections(build, {{Role::conv_gate, in, weights.conv_gate, weights.conv_gate_lora, gate},
+                          {Role::conv_x, in, weights.conv_x, weights.conv_x_lora, inner},
+                          {Role::conv_out_gate, in, weights.conv_out_gate,
+                           weights.conv_out_gate_lora, out_gate}});
+  add_product(build, Role::conv_in, gate, inner, let_in);
+  build.launch_with_state(Kernel::causal_conv, Role::conv,
+                          {let_in, build.weight(Role::conv, weights.conv)}, Role::conv_state,
+                          mixed);
+  build.last().shape.activation = Activation::none;
+  add_product(build, Role::conv_gated, out_gate, mixed, attention_output(build, config, layer));
 }
 
 // Where results are, and the biases that some have.
@@ -351,9 +404,10 @@ uint16_t add_gated(Builder& build, const Config& config, const LayerWeights& wei
   return delta;
 }
 
-void add_feed_forward(Builder& build, const Config& config, const LayerWeights& weights) {
+void add_feed_forward(Builder& build, const Config& config, uint32_t layer,
+                      const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
-  const uint16_t mixed = attention_output(build, config);
+  const uint16_t mixed = attention_output(build, config, layer);
   const uint16_t delta = build.activation(Role::delta, config.emb);
 
   build.enter_block(Block::o_ffn);
@@ -398,8 +452,16 @@ void add_body(Builder& build, const Model& model, std::span<const float> frequen
                    frequencies.subspan(pairs), 1);
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     build.enter_layer(layer);
-    add_attention(build, config, layer, model.weights.layers[layer]);
-    add_feed_forward(build, config, model.weights.layers[layer]);
+    const LayerWeights& weights = model.weights.layers[layer];
+    switch (config.kind_of(layer)) {
+      case LayerKind::attention:
+        add_attention(build, config, layer, weights);
+        break;
+      case LayerKind::short_conv:
+        add_short_conv(build, config, layer, weights);
+        break;
+    }
+    add_feed_forward(build, config, layer, weights);
   }
   build.leave_layers();
 }
@@ -440,6 +502,23 @@ void add_head(Builder& build, const Model& model) {
 }
 
 }  // namespace
+
+std::vector<LayerState> layer_states(const Config& config, uint32_t layer) {
+  std::vector<Role> roles;
+  switch (config.kind_of(layer)) {
+    case LayerKind::attention:
+      break;
+    case LayerKind::short_conv:
+      roles = {Role::conv_state};
+      break;
+  }
+  const std::vector<StateSize> sizes = state_sizes(config, layer);
+  TYTO_ASSERT(sizes.size() == roles.size());
+  std::vector<LayerState> states;
+  for (size_t i = 0; i < roles.size(); ++i)
+    states.push_back({roles[i], sizes[i].rows, sizes[i].cols});
+  return states;
+}
 
 ForwardProgram forward_program(const Model& model, const std::vector<float>& rope_frequencies,
                                Part part, const ForwardShape& shape) {

@@ -16,6 +16,13 @@ enum class Part : uint8_t {
   hidden,  // rows of the residual stream -> what the head would see of them
 };
 
+// What a layer keeps of a sequence beside keys and values.
+struct LayerState {
+  Role role;
+  uint32_t rows, cols;  // f32 values
+};
+std::vector<LayerState> layer_states(const Config& config, uint32_t layer);
+
 struct ForwardShape {
   uint32_t rows = 1;     // most per call
   uint32_t context = 0;  // positions that one sequence's cache may hold
@@ -26,6 +33,7 @@ struct ForwardShape {
   uint32_t kv_pages = 0;           // 0: a cache in one piece (see LaunchShape)
   uint32_t window_pages = 0;       // for layers with a window; 0: as many as for the others
   uint32_t kv_group = 1;
+  uint32_t states = 0;      // that the slots of recurrent layers hold
   uint32_t candidates = 0;  // not 0: the number of a row's best logits to return instead of all
   bool from_start = false;  // every call begins at position 0: attention needs no cache
 };

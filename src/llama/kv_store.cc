@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "llama/forward_program.h"
 #include "tensor/quant.h"
 
 namespace tyto {
@@ -82,40 +83,54 @@ uint32_t KvWindow::most_pages(uint32_t positions, uint32_t rows, uint32_t page) 
 }
 
 KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins,
-                 const KvWindow& window, std::span<const KvPage> window_pages)
+                 const KvWindow& window, std::span<const KvPage> window_pages, KvPool* state_pool,
+                 std::span<const StateAt> states)
     : pool_(&pool),
       window_(&window),
+      state_pool_(state_pool),
       pages_(pages.begin(), pages.end()),
       window_pages_(window_pages.begin(), window_pages.end()),
-      begins_(std::move(begins)) {
+      begins_(std::move(begins)),
+      states_(states.begin(), states.end()) {
   TYTO_ASSERT(pages.size() == pool.pages_for(length()));
   TYTO_ASSERT(window_pages.size() == (window.pool == nullptr ? 0 : pages.size()));
   for (const KvPage page : pages_) pool.retain(page);
   while (passed_ < window_pages_.size() && window_pages_[passed_] == kNoPage) ++passed_;
   for (const KvPage page : window_pages.subspan(passed_)) window.pool->retain(page);
+  for (const StateAt& each : states_) state_pool->retain(each.state);
 }
 
 KvTable::~KvTable() {
   release_from(0);
+  release_states_behind(0);
 }
 
 KvTable::KvTable(KvTable&& other) noexcept
     : pool_(other.pool_),
       window_(other.window_),
+      state_pool_(other.state_pool_),
       pages_(std::exchange(other.pages_, {})),
       window_pages_(std::exchange(other.window_pages_, {})),
       passed_(std::exchange(other.passed_, 0)),
-      begins_(std::exchange(other.begins_, {})) {}
+      begins_(std::exchange(other.begins_, {})),
+      states_(std::exchange(other.states_, {})),
+      next_(std::exchange(other.next_, {})),
+      wanted_state_(other.wanted_state_) {}
 
 KvTable& KvTable::operator=(KvTable&& other) noexcept {
   if (this == &other) return *this;
   release_from(0);
+  release_states_behind(0);
   pool_ = other.pool_;
   window_ = other.window_;
+  state_pool_ = other.state_pool_;
   pages_ = std::exchange(other.pages_, {});
   window_pages_ = std::exchange(other.window_pages_, {});
   passed_ = std::exchange(other.passed_, 0);
   begins_ = std::exchange(other.begins_, {});
+  states_ = std::exchange(other.states_, {});
+  next_ = std::exchange(other.next_, {});
+  wanted_state_ = other.wanted_state_;
   return *this;
 }
 
@@ -124,7 +139,18 @@ uint32_t KvTable::room() const {
 }
 
 bool KvTable::can_be_cut_to(uint32_t wanted) const {
-  return wanted == 0 || passed_ == 0 || passed_ <= window_->first_needed(wanted);
+  if (wanted == 0) return true;
+  if (state_pool_ != nullptr &&
+      std::ranges::find(states_, wanted, &StateAt::position) == states_.end())
+    return false;
+  return passed_ == 0 || passed_ <= window_->first_needed(wanted);
+}
+
+uint32_t KvTable::last_cut(uint32_t wanted) const {
+  if (can_be_cut_to(wanted)) return wanted;
+  for (const StateAt& each : states_ | std::views::reverse)
+    if (each.position < wanted && can_be_cut_to(each.position)) return each.position;
+  return 0;
 }
 
 bool KvTable::appends_to_shared_page(uint32_t wanted) const {
@@ -153,6 +179,8 @@ uint32_t KvTable::pages_needed(uint32_t wanted) const {
 
 std::optional<KvKind> KvTable::lacking(uint32_t wanted) const {
   if (pages_needed(wanted) > pool_->available()) return KvKind::full;
+  if (state_pool_ != nullptr && next_.empty() && wanted > length() && state_pool_->available() == 0)
+    return KvKind::state;
   if (window_->pool == nullptr) return std::nullopt;
   const size_t needed =
       window_end(wanted) - window_pages_.size() + (copies_window_page(wanted) ? 1 : 0);
@@ -191,25 +219,71 @@ bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
   }
   while (room() < wanted) pages_.push_back(*pool_->take());
   while (window_pages_.size() < end) window_pages_.push_back(*window_->pool->take());
+  if (state_pool_ != nullptr && next_.empty() && wanted > length())
+    next_.push_back({wanted, *state_pool_->take()});
   return true;
+}
+
+bool KvTable::keep_state(uint32_t position, bool is_kept) {
+  TYTO_ASSERT(!next_.empty() && position > length());
+  const auto place =
+      std::lower_bound(next_.begin() + 1, next_.end(), position,
+                       [](const StateAt& each, uint32_t at) { return each.position < at; });
+  if (place != next_.end() && place->position == position) {
+    place->is_kept |= is_kept;
+    return true;
+  }
+  const std::optional<KvPage> state = state_pool_->take();
+  if (state) next_.insert(place, {position, *state, is_kept});
+  return state.has_value();
+}
+
+std::vector<KeptState> KvTable::kept_in_pass(uint32_t rows) const {
+  std::vector<KeptState> kept;
+  for (const StateAt& each : next_ | std::views::drop(1))
+    if (each.position < length() + rows) kept.push_back({each.position - length(), each.state});
+  return kept;
 }
 
 void KvTable::set_length(uint32_t wanted, Side side) {
   TYTO_ASSERT(wanted <= room());
   TYTO_ASSERT(!appends_to_shared_page(wanted));
   TYTO_ASSERT(window_->pool == nullptr || pool_->pages_for(wanted) <= window_pages_.size());
-  if (wanted <= length()) release_from(pool_->pages_for(wanted));
   const uint32_t before = length();
+  if (wanted <= before) release_from(pool_->pages_for(wanted));
+  if (state_pool_ != nullptr && wanted > before) take_next(wanted);
+  release_states_behind(wanted);
   begins_.resize(wanted);
   if (wanted > before) begins_[before] = side;
+}
+
+// A state that was to be kept where the pass ended is the one behind it.
+void KvTable::take_next(uint32_t wanted) {
+  TYTO_ASSERT(!next_.empty());
+  auto rest = next_.begin() + 1;
+  for (; rest != next_.end() && rest->position < wanted; ++rest) states_.push_back(*rest);
+  const bool is_kept = rest != next_.end() && rest->position == wanted && rest->is_kept;
+  states_.push_back({wanted, next_.front().state, is_kept});
+  next_.erase(next_.begin(), rest);
+}
+
+void KvTable::release_states_behind(uint32_t position) {
+  for (const StateAt& each : next_) state_pool_->release(each.state);
+  next_.clear();
+  while (!states_.empty() && states_.back().position > position) {
+    state_pool_->release(states_.back().state);
+    states_.pop_back();
+  }
 }
 
 KvTable KvTable::share(uint32_t wanted) const {
   TYTO_ASSERT(wanted <= length());
   const uint32_t pages = pool_->pages_for(wanted);
+  const auto last_behind = std::ranges::upper_bound(states_, wanted, {}, &StateAt::position);
   return KvTable(*pool_, std::span(pages_).first(pages),
                  {begins_.begin(), begins_.begin() + wanted}, *window_,
-                 std::span(window_pages_).first(window_->pool == nullptr ? 0 : pages));
+                 std::span(window_pages_).first(window_->pool == nullptr ? 0 : pages), state_pool_,
+                 std::span(states_).first(static_cast<size_t>(last_behind - states_.begin())));
 }
 
 void KvTable::release_from(size_t first) {
@@ -225,6 +299,12 @@ void KvTable::release_from(size_t first) {
 }
 
 void KvTable::release_passed() {
+  std::erase_if(states_, [&](const StateAt& each) {
+    const bool is_passed =
+        !each.is_kept && each.position < length() && each.position != wanted_state_;
+    if (is_passed) state_pool_->release(each.state);
+    return is_passed;
+  });
   if (window_->pool == nullptr) return;
   for (const uint32_t first = window_->first_kept(length());
        passed_ < std::min<size_t>(first, window_pages_.size()); ++passed_)
@@ -247,21 +327,27 @@ uint32_t pages_for(uint32_t positions) {
   return (positions + kPagePositions - 1) / kPagePositions;
 }
 
-// How memory is divided between layers that attend to everything and layers with a window.
+// How memory is divided between layers that attend to everything, layers with a window and states.
 struct Division {
   uint64_t page_bytes = 0, window_page_bytes = 0;
   uint64_t pages = 0, window_pages = 0;  // for the contexts asked for
   uint64_t least_window_pages = 0;       // that one sequence needs
+  StateShape state = {};                 // as many as sequences need, whatever the pages
 
   uint64_t window_pages_beside(uint64_t count) const {
     const uint64_t share = (count * window_pages + pages - 1) / pages;
     return std::min(count, std::max(share, least_window_pages));
   }
+  uint64_t states_beside(uint64_t count) const {
+    return state.bytes == 0 ? 0 : state.states + count / state.step;
+  }
   // Pages of the first kind that fit together with those of the other.
   uint64_t pages_in(uint64_t bytes) const {
     const auto all = std::views::iota(uint64_t{1}, uint64_t{UINT32_MAX / kPagePositions} + 1);
     const auto fits = [&](uint64_t count) {
-      return count * page_bytes + window_pages_beside(count) * window_page_bytes <= bytes;
+      return count * page_bytes + window_pages_beside(count) * window_page_bytes +
+                 states_beside(count) * state.bytes <=
+             bytes;
     };
     return static_cast<uint64_t>(std::ranges::partition_point(all, fits) - all.begin());
   }
@@ -293,6 +379,7 @@ KvStore::KvStore(const Config& config, const DeviceOrder& devices, const KvNeeds
   const bool is_one_piece = std::ranges::any_of(devices.all, [](const Device* device) {
     return fixed_shapes(device->info()).kv_in_one_piece;
   });
+  shape_.state.bytes = state_bytes(config_);
   if (is_one_piece)
     choose_one_piece();
   else
@@ -308,14 +395,29 @@ void KvStore::choose_one_piece() {
   shape_.is_one_piece = true;
   shape_.page = held > 0 ? held : needs_.context;
   shape_.pages = needs_.sequences;
-  shape_.page_bytes = 2 * config_.layers * page_pitch();
-  const uint64_t all = shape_.pages * shape_.page_bytes;
+  shape_.page_bytes = 2 * config_.attention_layers() * page_pitch();
+  choose_states(UINT64_MAX);
+  const uint64_t all = shape_.pages * shape_.page_bytes + shape_.state.all_bytes();
   if (needs_.memory > 0 && needs_.memory / needs_.shares < all)
     throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", needs_.memory),
                 fmt::format("the caches of {} sequences take {} bytes each, {} positions in one "
-                            "piece",
-                            shape_.pages, shape_.page_bytes, shape_.page),
+                            "piece{}",
+                            shape_.pages, shape_.page_bytes, shape_.page, states_text()),
                 "give more, or fewer sequences");
+}
+
+// Each sequence has the state in front of its last pass and that behind it, and one more is
+// remembered; one sequence can always run. What prompts leave behind them comes on top, so seldom
+// that it takes no more memory than their pages.
+void KvStore::choose_states(uint64_t memory) {
+  StateShape& state = shape_.state;
+  if (state.bytes == 0) return;
+  constexpr uint64_t kEach = 3;
+  const uint64_t page = std::max<uint64_t>(1, shape_.page_bytes),
+                 all = kEach * needs_.sequences + 1;
+  state.step = static_cast<uint32_t>(
+      std::min<uint64_t>((state.bytes + page - 1) / page, UINT32_MAX / kPagePositions));
+  state.states = static_cast<uint32_t>(std::min(all, std::max(kEach, memory / 4 / state.bytes)));
 }
 
 void KvStore::choose_pages() {
@@ -324,14 +426,17 @@ void KvStore::choose_pages() {
   uint32_t windowed = 0;  // layers
   for (uint32_t layer = 0; layer < config_.layers && needs_.shares == 1; ++layer)
     windowed += kind_of(layer) == KvKind::windowed ? 1 : 0;
-  shape_.page_bytes = 2 * (config_.layers - windowed) * page_pitch();
+  shape_.page_bytes = 2 * (config_.attention_layers() - windowed) * page_pitch();
   shape_.windowed.page_bytes = 2 * windowed * page_pitch();
+  const uint64_t quarter_of_all = physical_memory() / 4;
+  choose_states((needs_.memory > 0 ? needs_.memory : quarter_of_all) / needs_.shares);
   // One more page than a full context has: a conversation that leaves another in the middle of a
   // page copies it. Of windows one that is being used, and one that is remembered.
   const uint32_t for_one = pages_for(needs_.context);
   Division division{.page_bytes = shape_.page_bytes,
                     .window_page_bytes = shape_.windowed.page_bytes,
-                    .pages = uint64_t{for_one} * needs_.sequences + 1};
+                    .pages = uint64_t{for_one} * needs_.sequences + 1,
+                    .state = shape_.state};
   if (windowed > 0) {
     const uint32_t rows = std::max(needs_.pass_rows, shape_.page);
     division.least_window_pages = KvWindow::most_pages(config_.window, rows, shape_.page);
@@ -341,12 +446,12 @@ void KvStore::choose_pages() {
   uint64_t pages = division.pages_in(needs_.memory / needs_.shares);
   if (needs_.memory > 0 && pages == 0)
     throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", needs_.memory),
-                fmt::format("a page of {} positions takes {} bytes", shape_.page,
-                            shape_.page_bytes + shape_.windowed.page_bytes),
+                fmt::format("a page of {} positions takes {} bytes{}", shape_.page,
+                            shape_.page_bytes + shape_.windowed.page_bytes, states_text()),
                 "give more");
   // Many long contexts get no more than a quarter of the machine's memory.
   if (needs_.memory == 0) {
-    const uint64_t quarter = division.pages_in(physical_memory() / 4 / needs_.shares);
+    const uint64_t quarter = division.pages_in(quarter_of_all / needs_.shares);
     pages = std::min({division.pages, std::max<uint64_t>(quarter, for_one + 1),
                       uint64_t{UINT32_MAX / shape_.page}});
   }
@@ -356,6 +461,14 @@ void KvStore::choose_pages() {
     pages = std::max(pages, division.pages);
   shape_.pages = static_cast<uint32_t>(pages);
   shape_.windowed.pages = static_cast<uint32_t>(window_pages);
+  shape_.state.states = static_cast<uint32_t>(division.states_beside(pages));
+}
+
+std::string KvStore::states_text() const {
+  const StateShape& state = shape_.state;
+  if (state.bytes == 0) return "";
+  return fmt::format(", and {} states of recurrent layers {} bytes each", state.states,
+                     state.bytes);
 }
 
 Buffer& KvStore::allocate(const Slot& slot, Device& owner) {
@@ -369,7 +482,45 @@ Buffer& KvStore::allocate(const Slot& slot, Device& owner) {
   return caches_.front().at(key);
 }
 
+Buffer& KvStore::allocate_state(const Slot& slot, Device& owner) {
+  SetupTimer timer(trace_, "activations and KV cache");
+  const auto [entry, is_new] = states_.try_emplace({slot.role, slot.layer});
+  if (is_new) entry->second = owner.alloc(slot);
+  state_owners_[entry->first] = &owner;
+  TYTO_ASSERT(slot.bytes() <= entry->second.size);
+  return entry->second;
+}
+
+template <typename Visit>
+void KvStore::for_each_part(uint32_t state, const Visit& visit) const {
+  for (const auto& [key, buffer] : states_)
+    for (const LayerState& part : layer_states(config_, key.second))
+      if (part.role == key.first) {
+        const uint64_t bytes = sizeof(float) * part.rows * part.cols;
+        visit(buffer, *state_owners_.at(key), state * bytes, bytes);
+      }
+}
+
+void KvStore::read_state(uint32_t state, std::span<std::byte> to) {
+  for_each_part(state, [&](const Buffer& buffer, Device& owner, uint64_t offset, uint64_t bytes) {
+    owner.sync(buffer, Sync::from_device, offset, bytes);
+    std::ranges::copy(buffer.bytes().subspan(offset, bytes), to.begin());
+    to = to.subspan(bytes);
+  });
+  TYTO_ASSERT(to.empty());
+}
+
+void KvStore::write_state(uint32_t state, std::span<const std::byte> from) {
+  for_each_part(state, [&](const Buffer& buffer, Device& owner, uint64_t offset, uint64_t bytes) {
+    std::ranges::copy(from.first(bytes), buffer.data + offset);
+    from = from.subspan(bytes);
+    owner.sync(buffer, Sync::to_device, offset, bytes);
+  });
+  TYTO_ASSERT(from.empty());
+}
+
 KvKind KvStore::kind_of(uint32_t layer) const {
+  if (!config_.attends(layer)) return KvKind::state;
   const bool has_window = config_.is_windowed(layer) && config_.window < needs_.context;
   return has_window ? KvKind::windowed : KvKind::full;
 }
@@ -514,6 +665,17 @@ void convert_values(DType from, DType to, size_t at_once, std::span<const std::b
 
 }  // namespace
 
+namespace {
+
+std::vector<uint32_t> attention_layers(const Config& config) {
+  std::vector<uint32_t> layers;
+  for (uint32_t layer = 0; layer < config.layers; ++layer)
+    if (config.attends(layer)) layers.push_back(layer);
+  return layers;
+}
+
+}  // namespace
+
 void convert_kv(const KvShape& from, const KvShape& to, const Config& config, uint32_t positions,
                 std::span<const std::byte> in, std::span<std::byte> out) {
   if (from.group == to.group && from.in_halves == to.in_halves)
@@ -525,11 +687,12 @@ void convert_kv(const KvShape& from, const KvShape& to, const Config& config, ui
     return (run * positions + position) * group + head % group;
   };
   std::vector<float> values(config.head_dim), turned(config.head_dim);
-  for (uint64_t matrix = 0; matrix < uint64_t{2} * config.layers; ++matrix) {
-    const bool is_key = matrix < config.layers;
+  const std::vector<uint32_t> layers = attention_layers(config);
+  for (uint64_t matrix = 0; matrix < 2 * layers.size(); ++matrix) {
+    const bool is_key = matrix < layers.size();
     // Keys that no rope turned lie everywhere as the checkpoint has them.
     const bool is_turned =
-        is_key && from.in_halves != to.in_halves && config.rotates(static_cast<uint32_t>(matrix));
+        is_key && from.in_halves != to.in_halves && config.rotates(layers[matrix]);
     for (uint32_t head = 0; head < config.kv_heads; ++head)
       for (uint32_t position = 0; position < positions; ++position) {
         const uint64_t in_row = row_of(from.group, matrix, head, position);

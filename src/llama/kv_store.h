@@ -1,5 +1,6 @@
 // Where a forward pass keeps keys and values: pages in the caches of its devices, which device has
-// the newest copy of each page, and how a copy gets to where it is needed.
+// the newest copy of each page, and how a copy gets to where it is needed. And the states of layers
+// that have one instead.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 #include "device/device.h"
 #include "llama/placement.h"
 #include "model/config.h"
+#include "program/program.h"
 #include "trace/trace.h"
 
 namespace tyto {
@@ -24,8 +26,9 @@ namespace tyto {
 using KvPage = uint32_t;
 inline constexpr KvPage kNoPage = UINT32_MAX;
 
-// Layers by what they attend to: every position before, or those of a window.
-enum class KvKind : uint8_t { full, windowed };
+// Layers by what they attend to: every position before, or those of a window. Others have states,
+// each of which is that of all such layers.
+enum class KvKind : uint8_t { full, windowed, state };
 
 struct KvRange {
   uint32_t first = 0;  // position of a page
@@ -92,20 +95,33 @@ struct KvWindow {
 };
 inline constexpr KvWindow kNoWindow = {};
 
+// What the recurrent layers have behind the first `position` positions of a sequence.
+struct StateAt {
+  uint32_t position = 0;
+  uint32_t state = kNoState;
+  bool is_kept = false;  // as long as its positions are
+  bool operator==(const StateAt&) const = default;
+};
+
 // The pages in which one sequence's positions lie, in order. Gives its references back when it
 // goes; pools and window outlive it. One that was moved from is empty.
 //
 // For layers with a window it has the pages from one place on. What lies before it is given back
 // when the table grows, not when a pass has ended: until then it can be cut to any length since the
 // beginning of that pass, which is what a speculation does.
+//
+// Where layers have states a pass reads the one in front of it and writes another. So the table can
+// be cut to where the last pass began, to where a state was kept and to where one is wanted. Others
+// are given back when it grows.
 class KvTable {
  public:
-  explicit KvTable(KvPool& pool, const KvWindow& window = kNoWindow)
-      : pool_(&pool), window_(&window) {}
+  explicit KvTable(KvPool& pool, const KvWindow& window = kNoWindow, KvPool* states = nullptr)
+      : pool_(&pool), window_(&window), state_pool_(states) {}
   // On pages that others hold, with references of its own: what share() and caches of prefixes
   // make. As many pages as the positions take; of windowed ones those in front may be kNoPage.
   KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins,
-          const KvWindow& window = kNoWindow, std::span<const KvPage> window_pages = {});
+          const KvWindow& window = kNoWindow, std::span<const KvPage> window_pages = {},
+          KvPool* state_pool = nullptr, std::span<const StateAt> states = {});
   ~KvTable();
   KvTable(KvTable&& other) noexcept;
   KvTable& operator=(KvTable&& other) noexcept;
@@ -119,9 +135,14 @@ class KvTable {
   const PassBegins& begins() const { return begins_; }                       // [length()]
   uint32_t room() const;  // positions the pages have room for
 
+  // By position; the last one is that at length(), unless that is 0.
+  std::span<const StateAt> states() const { return states_; }
+
   // Whether it could go on from its first `wanted` positions: all pages are there that the next one
-  // attends to.
+  // attends to, and the state.
   bool can_be_cut_to(uint32_t wanted) const;
+  // The most positions, up to `wanted`, that it can be cut to.
+  uint32_t last_cut(uint32_t wanted) const;
 
   // A page that is shared must not be appended to: `from`'s first `positions` are to be copied to
   // `to`, and those of the windowed page that belongs to it, unless that is the table's alone.
@@ -147,6 +168,16 @@ class KvTable {
   // holds `from` on this table's behalf.
   [[nodiscard]] bool grow_to(uint32_t wanted, std::optional<Copy>& copy);
 
+  void want_state(uint32_t position) { wanted_state_ = position; }
+  uint32_t wanted_state() const { return wanted_state_; }
+  // The pass that grow_to() made room for is to keep the state behind its first positions, too.
+  // False when the pool has none that is free.
+  bool keep_state(uint32_t position, bool is_kept);
+  // The states of that pass: in front of it, behind it, and those it keeps, by its rows.
+  uint32_t state_from() const { return states_.empty() ? kNoState : states_.back().state; }
+  uint32_t state_to() const { return next_.empty() ? kNoState : next_.front().state; }
+  std::vector<KeptState> kept_in_pass(uint32_t rows) const;
+
   // More than length(), after a pass of that side: positions up to there have been written, within
   // the room; what room is left stays. Otherwise forgets the positions from `wanted` on and gives
   // back the pages that hold none, so that set_length(length()) gives up unused room and
@@ -163,12 +194,18 @@ class KvTable {
   size_t window_end(uint32_t wanted) const;
   void release_from(size_t first);
   void release_passed();
+  void take_next(uint32_t wanted);
+  void release_states_behind(uint32_t position);
 
   KvPool* pool_;
   const KvWindow* window_;
+  KvPool* state_pool_;  // null: no layer has a state
   std::vector<KvPage> pages_, window_pages_;
   uint32_t passed_ = 0;  // windowed pages from the front that are kNoPage
   PassBegins begins_;
+  std::vector<StateAt> states_;
+  std::vector<StateAt> next_;  // behind the pass at hand, and inside of it
+  uint32_t wanted_state_ = 0;
 };
 
 // Pages that layers with a window have for themselves.
@@ -177,12 +214,22 @@ struct WindowShape {
   uint64_t page_bytes = 0;  // keys and values of these layers
 };
 
+// What layers with a state have for themselves.
+struct StateShape {
+  uint32_t states = 0;  // 0: there are no such layers
+  uint64_t bytes = 0;   // one state's
+  uint32_t step = 1;    // pages from one that a long prompt leaves to the next
+
+  uint64_t all_bytes() const { return states * bytes; }
+};
+
 // Where the devices of a Forward keep keys and values.
 struct KvShape {
   uint32_t page = 0;        // positions
   uint32_t pages = 0;       // capacity
   uint64_t page_bytes = 0;  // keys and values of all layers but those that `windowed` has
   WindowShape windowed = {};
+  StateShape state = {};
   bool is_one_piece = false;  // a page is a sequence's whole cache: kernels know no table
   uint32_t group = 1;         // heads side by side at each position (KvForm)
   DType type = DType::f16;
@@ -219,6 +266,9 @@ class KvStore {
   size_t caches_of(KvPage page) const { return shape_.is_one_piece ? page : 0; }
   const Buffer& cache(size_t caches, const SlotKey& key) const { return caches_[caches].at(key); }
 
+  // The memory of a state slot, of every sequence.
+  Buffer& allocate_state(const Slot& slot, Device& owner);
+
   // Before a call the newest copy of what it attends to comes to the device that it runs on. Where
   // two devices use the cache one of them is the host's.
   void bring(const Segment& segment, KvKind layers, Device& to);
@@ -230,6 +280,9 @@ class KvStore {
   // cache out again when it is given a part of it.
   void write(KvPage page, KvRange range, std::span<const std::byte> from,
              KvKind kind = KvKind::full);
+  // What all recurrent layers have, one after the other.
+  void read_state(uint32_t state, std::span<std::byte> to);
+  void write_state(uint32_t state, std::span<const std::byte> from);
   KvKind kind_of(uint32_t layer) const;
 
  private:
@@ -237,6 +290,8 @@ class KvStore {
 
   void choose_one_piece();
   void choose_pages();
+  void choose_states(uint64_t memory);
+  std::string states_text() const;
   uint64_t page_pitch() const;  // from page to page of one layer's keys, or values
   uint64_t page_begin(KvPage page) const;
   // Whether layers of a kind lie in pages of a kind.
@@ -260,6 +315,12 @@ class KvStore {
   Trace& trace_;
   const uint16_t move_name_;
   KvShape shape_;
+  // Where a state lies in the slots: visit(slot's memory, offset, bytes).
+  template <typename Visit>
+  void for_each_part(uint32_t state, const Visit& visit) const;
+
+  Caches states_;  // every layer's that has one
+  std::map<SlotKey, Device*> state_owners_;
   std::vector<Caches> caches_;  // one for each page where caches are one piece, else one for all
   std::array<std::vector<Device*>, 2> owners_;  // [kinds][pages]
 };

@@ -20,7 +20,7 @@ ModelDims model_dims(const Config& config, uint32_t context) {
 }
 
 Sequence::Sequence(Pipeline& pipeline)
-    : pipeline_(pipeline), kv_(pipeline.pool_, pipeline.window_) {
+    : pipeline_(pipeline), kv_(pipeline.pool_, pipeline.window_, pipeline.states()) {
   tokens_.reserve(pipeline.context());
   pipeline.live_.push_back(this);
 }
@@ -33,6 +33,7 @@ void Sequence::begin_with(std::span<const Token> tokens, KvTable kv) {
   TYTO_ASSERT(tokens_.empty() && tokens.size() == kv.length());
   TYTO_ASSERT(kv.can_be_cut_to(kv.length()));
   tokens_.assign(tokens.begin(), tokens.end());
+  kv.want_state(kv_.wanted_state());
   kv_ = std::move(kv);
 }
 
@@ -45,7 +46,7 @@ void Sequence::rewind(uint32_t position) {
 KvTable Sequence::take_cache() {
   kv_.set_length(kv_.length());  // gives up room that nothing was written to
   tokens_.clear();
-  return std::exchange(kv_, KvTable(pipeline_.pool_, pipeline_.window_));
+  return std::exchange(kv_, KvTable(pipeline_.pool_, pipeline_.window_, pipeline_.states()));
 }
 
 Pipeline::Pipeline(const Model& model, const SideDevices& devices, const PipelineOptions& options,
@@ -57,7 +58,8 @@ Pipeline::Pipeline(const Model& model, const SideDevices& devices, const Pipelin
       options_(options),
       sides_(std::make_unique<Sides>(model, devices, options.forward, trace, progress)),
       pool_(sides_->pages(), sides_->page()),
-      window_pool_(sides_->windowed().pages, sides_->page()) {
+      window_pool_(sides_->windowed().pages, sides_->page()),
+      state_pool_(sides_->state().states, 1) {
   take_limits();
   take_window();
 }
@@ -73,6 +75,7 @@ void Pipeline::take_limits() {
   context_ = sides_->forward(Side::decode).context();
   page_bytes_ = sides_->page_bytes();
   window_page_bytes_ = sides_->windowed().page_bytes;
+  state_bytes_ = sides_->state().bytes;
   for (const Side side : {Side::decode, Side::prefill}) {
     const Forward& forward = sides_->forward(side);
     limits_[static_cast<size_t>(side)] = {forward.most_rows(), forward.most_together(),
@@ -213,6 +216,7 @@ void Pipeline::run_group(std::span<SequenceRows> group, const OnLogits& on_logit
     rows.position = sequence.position();
     rows.pages = sequence.kv_.pages();
     rows.window_pages = sequence.kv_.window_pages();
+    plan_states(rows);
     rows.candidates = sequence.candidates;
     rows.counters = is_prefill ? &sequence.executed.prefill : &sequence.executed.decode;
     rows.handed_over = &sequence.handed_over;
@@ -223,6 +227,25 @@ void Pipeline::run_group(std::span<SequenceRows> group, const OnLogits& on_logit
     sequence.tokens_.insert(sequence.tokens_.end(), rows.tokens.begin(), rows.tokens.end());
     sequence.kv_.set_length(static_cast<uint32_t>(sequence.tokens_.size()), rows.side);
   }
+}
+
+// The states of a pass: besides that behind it those at every step of pages, and where others may
+// go on. The least recent ones that are remembered give way to them.
+void Pipeline::plan_states(SequenceRows& rows) {
+  if (states() == nullptr) return;
+  KvTable& kv = rows.sequence->kv_;
+  const uint32_t step = sides_->state().step * pool_.page_positions();
+  const auto keep = [&](uint32_t at, bool is_kept) {
+    while (!kv.keep_state(at, is_kept))
+      if (!reclaim || !reclaim(KvKind::state)) return;
+  };
+  if (const uint32_t at = kv.wanted_state(); at > rows.position && at <= rows.end())
+    keep(at, false);
+  for (uint32_t at = rows.position - rows.position % step + step; at <= rows.end(); at += step)
+    keep(at, true);
+  rows.state_from = kv.state_from();
+  rows.state_to = kv.state_to();
+  rows.kept = kv.kept_in_pass(rows.count());
 }
 
 SequenceRows next_part(SequenceRows& left, uint32_t count) {
@@ -237,6 +260,11 @@ SequenceRows next_part(SequenceRows& left, uint32_t count) {
 void Pipeline::run_alone(SequenceRows rows, const OnLogits& on_logits) {
   if (!reserve(*rows.sequence, rows.count())) {
     const auto kind = rows.sequence->kv_.lacking(rows.sequence->position() + rows.count());
+    if (kind == KvKind::state)
+      throw Error(
+          ErrorCode::input, "KV cache",
+          fmt::format("all {} states of recurrent layers are in use", state_pool_.capacity()),
+          "give more --kv-memory");
     const KvPool& pool = kind == KvKind::windowed ? window_pool_ : pool_;
     throw Error(ErrorCode::input, "KV cache",
                 fmt::format("all {} pages of {} positions are in use", pool.capacity(),

@@ -95,6 +95,8 @@ class Pipeline {
   KvPool& kv_pool() { return pool_; }
   const KvPool& kv_pool() const { return pool_; }
   const KvWindow& kv_window() const { return window_; }
+  // Null: no layer has a state.
+  KvPool* states() { return state_pool_.capacity() == 0 ? nullptr : &state_pool_; }
   uint64_t position_bytes(KvKind kind = KvKind::full) const { return sides_->position_bytes(kind); }
   // What positions of a page hold, to be kept elsewhere (Sides).
   void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full) {
@@ -104,11 +106,17 @@ class Pipeline {
                   KvKind kind = KvKind::full) {
     sides_->write_page(page, range, from, kind);
   }
+  // What all recurrent layers have, one after the other.
+  void read_state(uint32_t state, std::span<std::byte> to) { sides_->read_state(state, to); }
+  void write_state(uint32_t state, std::span<const std::byte> from) {
+    sides_->write_state(state, from);
+  }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
   // A device failed for good (OnDeviceError::cpu): nothing has gone to it since.
   bool host_took_over() const { return host_took_over_; }
   uint64_t kv_peak_bytes() const {
-    return pool_.peak() * page_bytes_ + window_pool_.peak() * window_page_bytes_;
+    return pool_.peak() * page_bytes_ + window_pool_.peak() * window_page_bytes_ +
+           state_pool_.peak() * state_bytes_;
   }
   // Throws an input Error unless `tokens` more fit into one sequence's context.
   void check_room(uint32_t position, size_t tokens) const;
@@ -138,6 +146,7 @@ class Pipeline {
   void take_limits();
   void take_window();
   std::span<SequenceRows> next_group(std::span<SequenceRows> batch) const;
+  void plan_states(SequenceRows& rows);
   void run_group(std::span<SequenceRows> group, const OnLogits& on_logits);
   void run_alone(SequenceRows rows, const OnLogits& on_logits);
 
@@ -167,13 +176,14 @@ class Pipeline {
   bool passes_agree_ = false;
   uint32_t context_ = 0;
   std::array<SideLimits, 2> limits_;  // [sides]
-  uint64_t page_bytes_ = 0, window_page_bytes_ = 0;
+  uint64_t page_bytes_ = 0, window_page_bytes_ = 0, state_bytes_ = 0;
   bool is_broken_ = false;
   uint32_t rebuilt_ = 0;  // times that rebuild() has run
   uint32_t recoveries_ = 0;
   bool host_took_over_ = false;
   KvPool pool_;
   KvPool window_pool_;  // empty where layers with a window share the pages of all
+  KvPool state_pool_;   // by itself a page is a state of one position; empty: no layer has any
   KvWindow window_;
   std::vector<Sequence*> live_;
   std::vector<uint32_t> delivered_;  // [batch at hand], logits that were handed out

@@ -26,9 +26,10 @@ bool Pipeline::has_other_device() const {
 std::optional<Error> Pipeline::recover(const Error& error, std::span<SequenceRows> group,
                                        const OnLogits& on_logits) {
   if (error.code != ErrorCode::device) {
-    // Where rows were run again in several passes, the window in front of them may be gone.
+    // Where rows were run again in several passes, the window in front of them may be gone, or the
+    // state.
     for (const SequenceRows& rows : group)
-      rows.sequence->rewind(rows.sequence->can_rewind(rows.position) ? rows.position : 0);
+      rows.sequence->rewind(rows.sequence->last_cut(rows.position));
     return error;
   }
   std::vector<Past> known = pasts(group);
@@ -91,6 +92,7 @@ void Pipeline::rebuild() {
   take_limits();
   pool_.reset(sides_->pages(), sides_->page());
   window_pool_.reset(sides_->windowed().pages, sides_->page());
+  state_pool_.reset(sides_->state().states, 1);
   take_window();
   is_broken_ = false;
   ++rebuilt_;

@@ -73,6 +73,7 @@ float capped(float value, float cap) {
 float activated(float x, Activation activation) {
   if (activation == Activation::sigmoid)
     return static_cast<float>(1.0 / (1.0 + std::exp(-double{x})));
+  if (activation == Activation::none) return x;
   if (activation == Activation::silu) return x / (1.0f + std::exp(-x));
   constexpr double kRootOfTwoOverPi = 0.79788456080286536;
   const double inner = kRootOfTwoOverPi * (x + 0.044715 * x * x * x);
@@ -117,7 +118,8 @@ std::vector<float> Reference::forward(Token token) {
     const LayerWeights& layer = weights.layers[l];
     layer_ = static_cast<uint16_t>(l);
     Vector in = norm(Role::attn_norm, x, layer.attn_norm);
-    Vector delta = attention(layer, layers_[l], in);
+    Vector delta = config.attends(layer_) ? attention(layer, layers_[l], in)
+                                          : short_conv(layer, layers_[l], in);
     delta = norm(Role::attn_post_norm, delta, layer.attn_post_norm);
     scale(Role::attn_scale, delta, config.residual_scale);
     add(x, delta);
@@ -224,6 +226,39 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
     show(Role::attn_gated, mixed);
   }
   return project(Role::o, weights.o, weights.o_lora, mixed, weights.o_bias);
+}
+
+std::vector<float> Reference::short_conv(const LayerWeights& weights, Layer& layer,
+                                         const Vector& x) {
+  const Vector gate = project(Role::conv_gate, weights.conv_gate, weights.conv_gate_lora, x);
+  const Vector inner = project(Role::conv_x, weights.conv_x, weights.conv_x_lora, x);
+  const Vector out_gate =
+      project(Role::conv_out_gate, weights.conv_out_gate, weights.conv_out_gate_lora, x);
+  const Vector let_in = gated(gate, inner, Activation::none);
+  show(Role::conv_in, let_in);
+  const Vector mixed = convolved(weights.conv, layer, let_in);
+  show(Role::conv, mixed);
+  const Vector let_out = gated(out_gate, mixed, Activation::none);
+  show(Role::conv_gated, let_out);
+  return project(Role::o, weights.o, weights.o_lora, let_out);
+}
+
+// The last weight of each value is for the row itself.
+std::vector<float> Reference::convolved(const TensorView& weight, Layer& layer,
+                                        const Vector& x) const {
+  const size_t taps = model_.config.conv_taps;
+  const Vector weights = values_of(weight);  // [values][taps]
+  layer.rows.resize(taps - 1, Vector(x.size()));
+  layer.rows.push_back(x);
+  Vector y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    double sum = 0;
+    for (size_t tap = 0; tap < taps; ++tap)
+      sum += static_cast<double>(weights[i * taps + tap]) * layer.rows[tap][i];
+    y[i] = static_cast<float>(sum);
+  }
+  layer.rows.erase(layer.rows.begin());
+  return y;
 }
 
 // The experts of the largest scores in ascending order, and their weights.

@@ -26,8 +26,9 @@ class Reference {
 
  private:
   struct Layer {
-    std::vector<float> keys;    // [positions, kv_heads, head_dim]
-    std::vector<float> values;  // the same
+    std::vector<float> keys;               // [positions, kv_heads, head_dim]
+    std::vector<float> values;             // the same
+    std::vector<std::vector<float>> rows;  // a convolution's: those before, the oldest first
   };
 
   // Without a weight there is no norm.
@@ -37,6 +38,10 @@ class Reference {
   void scale(Role role, std::vector<float>& x, float factor) const;
   std::vector<float> attention(const LayerWeights& weights, Layer& layer,
                                const std::vector<float>& x);
+  std::vector<float> short_conv(const LayerWeights& weights, Layer& layer,
+                                const std::vector<float>& x);
+  std::vector<float> convolved(const TensorView& weight, Layer& layer,
+                               const std::vector<float>& x) const;
   std::vector<float> feed_forward(const LayerWeights& weights, const std::vector<float>& x);
   struct Choice {
     uint32_t expert;

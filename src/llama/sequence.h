@@ -28,10 +28,14 @@ class Sequence {
   const std::vector<Token>& tokens() const { return tokens_; }
   // Positions that another sequence computed: `tokens` holds the table's.
   void begin_with(std::span<const Token> tokens, KvTable kv);
-  // Forgets everything from `position` on. Always possible to 0, to where the last pass began and
-  // to the page before; elsewhere unless a window in front of it has been given back (KvWindow).
+  // Forgets everything from `position` on. Always possible to 0, to where the last pass began and,
+  // unless layers have states, to the page before; elsewhere unless a window in front of it has
+  // been given back (KvWindow), or there is no state (StateAt).
   void rewind(uint32_t position);
   bool can_rewind(uint32_t position) const { return kv_.can_be_cut_to(position); }
+  uint32_t last_cut(uint32_t position) const { return kv_.last_cut(position); }
+  // A pass that comes by keeps the state behind this position, until another one is wanted.
+  void want_state(uint32_t position) { kv_.want_state(position); }
   KvTable share(uint32_t length) const { return kv_.share(length); }  // the first positions
   // What the cache holds, for another owner; the sequence is empty afterwards.
   KvTable take_cache();
@@ -66,6 +70,8 @@ struct SequenceRows {
   uint32_t position = 0;               // where the first row stands in its sequence
   std::span<const KvPage> pages = {};  // with room for all rows
   std::span<const KvPage> window_pages = {};
+  uint32_t state_from = kNoState, state_to = kNoState;
+  std::vector<KeptState> kept = {};
   uint32_t candidates = 0;  // best logits of a row that suffice; 0: all are wanted
   std::vector<DeviceCounters>* counters = nullptr;  // gets its share of the call's work
   HandOvers* handed_over = nullptr;                 // gets what Sides bring for it

@@ -34,6 +34,11 @@ Sides::Sides(const Model& model, const SideDevices& devices, const ForwardOption
     pages_ = forward(Side::decode).kv().pages;
     return;
   }
+  if (config_.has_states())
+    throw Error(ErrorCode::unsupported, "--prefill-device",
+                "this model's recurrent layers keep a state, which is not handed over from one "
+                "device to another",
+                "leave it out");
   ForwardOptions own = options;
   own.context = common_context(config_, devices, options.context);
   own.kv_shares = 2;
@@ -207,6 +212,14 @@ void Sides::write_page(KvPage page, KvRange range, std::span<const std::byte> fr
     from = from.subspan(bytes);
   });
   wrote(Side::decode, {&page, 1}, range);
+}
+
+void Sides::read_state(uint32_t state, std::span<std::byte> to) {
+  halves_.front().forward->store().read_state(state, to);
+}
+
+void Sides::write_state(uint32_t state, std::span<const std::byte> from) {
+  halves_.front().forward->store().write_state(state, from);
 }
 
 }  // namespace tyto

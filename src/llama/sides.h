@@ -32,6 +32,7 @@ class Sides {
   uint64_t page_bytes() const;  // both sides'
   // Only where there is one side.
   const WindowShape& windowed() const { return forward(Side::decode).kv().windowed; }
+  const StateShape& state() const { return forward(Side::decode).kv().state; }
   uint64_t position_bytes(KvKind kind = KvKind::full) const;  // for read_page and write_page
 
   // Pages of SequenceRows are those of page(), as everywhere above a Forward.
@@ -42,6 +43,9 @@ class Sides {
   void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full);
   void write_page(KvPage page, KvRange range, std::span<const std::byte> from,
                   KvKind kind = KvKind::full);
+  // States are only where there is one side.
+  void read_state(uint32_t state, std::span<std::byte> to);
+  void write_state(uint32_t state, std::span<const std::byte> from);
 
  private:
   struct Half {

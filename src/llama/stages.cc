@@ -253,6 +253,7 @@ Stages::Planned Stages::plan(Part part, Fusion fusion, ForwardShape shape) {
   shape.kv_pages = kv.pages;
   shape.window_pages = kv.windowed.pages;
   shape.kv_group = kv.group;
+  shape.states = kv.state.states;
   Planned planned{forward_program(model_, frequencies_, part, shape),
                   {.part = part, .returns_top_k = shape.candidates > 0}};
   const Program& program = planned.forward.program;
@@ -340,6 +341,7 @@ Device* Stages::owner_in(const Stage& stage, const Slot& slot, Device& user) con
   if (!devices_.is_host(&user)) return &user;
   const SlotKey key{slot.role, slot.layer};
   Device* const owner = owners_.at(key);
+  if (slot.kind == SlotKind::state) return &user;  // who computes them has them
   const bool is_hosts = slot.kind != SlotKind::kv && !stage.device_slots.contains(key) &&
                         std::ranges::find(kOutlivesStages, slot.role) == std::end(kOutlivesStages);
   if (!is_hosts || devices_.is_host(owner)) return owner;
@@ -348,12 +350,13 @@ Device* Stages::owner_in(const Stage& stage, const Slot& slot, Device& user) con
 
 Buffer& Stages::buffer(const Slot& slot, Device* owner) {
   const SlotKey key{slot.role, slot.layer};
-  if (slot.kind == SlotKind::kv) {
+  if (slot.kind == SlotKind::kv || slot.kind == SlotKind::state) {
     if (owner != owners_.at(key))
       throw Error(ErrorCode::unsupported, slot.name,
                   fmt::format("{} and {} would both keep it", owners_.at(key)->info().name,
                               owner->info().name));
-    return kv_.allocate(slot, *owner);
+    return slot.kind == SlotKind::kv ? kv_.allocate(slot, *owner)
+                                     : kv_.allocate_state(slot, *owner);
   }
   const auto [entry, is_new] = buffers_.try_emplace({key, owner});
   if (!is_new) {

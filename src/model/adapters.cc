@@ -24,7 +24,7 @@ namespace {
 constexpr double kLargestScale = 1e4;
 
 // A projection of the forward pass, which may be some rows of what a file has.
-enum class Target : uint8_t { q, k, v, o, gate, up, down, head };
+enum class Target : uint8_t { q, k, v, o, gate, up, down, conv_gate, conv_out_gate, conv_x, head };
 
 struct TargetRows {
   Target target;
@@ -44,15 +44,21 @@ std::vector<TargetRows> targets_of(const WeightSpec& spec, const Config& config)
   if (spec.part == TensorPart::gate_up)
     return {{Target::gate, 0, hidden}, {Target::up, hidden, hidden}};
   if (spec.part == TensorPart::down) return {{Target::down, 0, spec.rows}};
+  const uint64_t emb = config.emb;
+  if (spec.part == TensorPart::conv_in)
+    return {{Target::conv_gate, 0, emb},
+            {Target::conv_out_gate, emb, emb},
+            {Target::conv_x, 2 * emb, emb}};
   TYTO_ASSERT(spec.part == TensorPart::head);
   return {{Target::head, 0, spec.rows}};
 }
 
 LowRank& low_rank_of(Weights& weights, Target target, uint32_t layer) {
-  constexpr LowRank LayerWeights::* kFields[] = {&LayerWeights::q_lora,    &LayerWeights::k_lora,
-                                                 &LayerWeights::v_lora,    &LayerWeights::o_lora,
-                                                 &LayerWeights::gate_lora, &LayerWeights::up_lora,
-                                                 &LayerWeights::down_lora};
+  constexpr LowRank LayerWeights::* kFields[] = {
+      &LayerWeights::q_lora,     &LayerWeights::k_lora,         &LayerWeights::v_lora,
+      &LayerWeights::o_lora,     &LayerWeights::gate_lora,      &LayerWeights::up_lora,
+      &LayerWeights::down_lora,  &LayerWeights::conv_gate_lora, &LayerWeights::conv_out_gate_lora,
+      &LayerWeights::conv_x_lora};
   if (target == Target::head) return weights.head_lora;
   return weights.layers[layer].*kFields[static_cast<size_t>(target)];
 }
@@ -193,9 +199,10 @@ bool is_projection(TensorPart part, const Config& config) {
   const bool is_gated =
       part == TensorPart::gate || part == TensorPart::up || part == TensorPart::down;
   if (is_gated && config.has_experts()) return false;
-  constexpr TensorPart kProjections[] = {
-      TensorPart::q,  TensorPart::k,    TensorPart::v,    TensorPart::qkv,     TensorPart::o,
-      TensorPart::up, TensorPart::gate, TensorPart::down, TensorPart::gate_up, TensorPart::head};
+  constexpr TensorPart kProjections[] = {TensorPart::q,    TensorPart::k,      TensorPart::v,
+                                         TensorPart::qkv,  TensorPart::o,      TensorPart::up,
+                                         TensorPart::gate, TensorPart::down,   TensorPart::gate_up,
+                                         TensorPart::head, TensorPart::conv_in};
   return std::ranges::find(kProjections, part) != std::end(kProjections);
 }
 

@@ -81,7 +81,26 @@ void check_experts(const Config& config, const std::string& where) {
     fail_input(where, "experts of a width of {}", config.expert_hidden);
 }
 
+// Attention is what tells positions apart, so a model without any is none that is known here.
+void check_layer_kinds(const Config& config, const std::string& where) {
+  constexpr uint32_t kMostTaps = 4;
+  if (config.layer_kinds.size() != config.layers)
+    fail_input(where, "says of {} layers what they are, and has {}", config.layer_kinds.size(),
+               config.layers);
+  if (config.attention_layers() == 0) fail_unsupported(where, "none of its layers attends");
+  if (config.conv_taps < 2 || config.conv_taps > kMostTaps)
+    fail_unsupported(where, "convolutions over {} positions; 2 to {} are supported",
+                     config.conv_taps, kMostTaps);
+  if (config.norms != Norms::before || config.parallel_residual)
+    fail_unsupported(where, "recurrent layers with norms behind them, or beside the feed-forward");
+}
+
 }  // namespace
+
+uint32_t Config::attention_layers() const {
+  if (layer_kinds.empty()) return layers;
+  return static_cast<uint32_t>(std::ranges::count(layer_kinds, LayerKind::attention));
+}
 
 float Config::score_scale() const {
   return attention_scale == 0 ? 1.0f / std::sqrt(static_cast<float>(head_dim)) : attention_scale;
@@ -113,6 +132,7 @@ std::string differences_from_llama(const Config& config) {
   if (config.has_experts()) found.emplace_back("experts");
   if (config.o_bias) found.emplace_back("a bias of the attention's output");
   if (config.attention_gate) found.emplace_back("a gate of the attention's output");
+  if (config.has_states()) found.emplace_back("recurrent layers");
   return joined(found, ", ");
 }
 
@@ -144,6 +164,7 @@ void check(const Config& config, const std::string& where) {
     fail_input(where, "says of {} layers whether they have a window, and has {}",
                config.windowed.size(), config.layers);
   if (config.has_experts()) check_experts(config, where);
+  if (config.has_states()) check_layer_kinds(config, where);
   const Rope& rope = config.rope;
   const bool has_original =
       rope.scaling == RopeScaling::yarn || rope.scaling == RopeScaling::dynamic;
@@ -174,6 +195,30 @@ void set_windowed(Config& config, std::vector<bool> windowed) {
     config.windowed = std::move(windowed);
   else
     config.windowed.clear();
+}
+
+std::vector<StateSize> state_sizes(const Config& config, uint32_t layer) {
+  switch (config.kind_of(layer)) {
+    case LayerKind::attention:
+      return {};
+    case LayerKind::short_conv:
+      return {{config.conv_taps - 1, config.emb}};
+  }
+  return {};
+}
+
+uint64_t state_bytes(const Config& config) {
+  uint64_t bytes = 0;
+  for (uint32_t layer = 0; layer < config.layers && config.has_states(); ++layer)
+    for (const StateSize& size : state_sizes(config, layer))
+      bytes += sizeof(float) * size.rows * size.cols;
+  return bytes;
+}
+
+void set_layer_kinds(Config& config, std::vector<LayerKind> kinds) {
+  const bool all_attend =
+      std::ranges::all_of(kinds, [](LayerKind kind) { return kind == LayerKind::attention; });
+  config.layer_kinds = all_attend ? std::vector<LayerKind>() : std::move(kinds);
 }
 
 void choose_divisors(Config& config, uint32_t context) {

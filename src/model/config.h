@@ -18,6 +18,13 @@ enum class RopeLayout : uint8_t {
 // they add to the residual stream (OLMo 2), or in both places (Gemma).
 enum class Norms : uint8_t { before, after, both };
 
+// What a layer has between its norm and its projection back to the residual stream: attention, or
+// what keeps a state of fixed size instead of keys and values.
+enum class LayerKind : uint8_t {
+  attention,
+  short_conv,  // LFM2: a gated convolution over the last few positions
+};
+
 enum class RopeScaling : uint8_t { none, linear, llama3, longrope, yarn, dynamic };
 
 struct Rope {
@@ -99,6 +106,16 @@ struct Config {
   // Qwen3.5: what attention gives is multiplied by the sigmoid of another projection of its input.
   bool attention_gate = false;
 
+  // What each layer is. [layers], or empty: all attend
+  std::vector<LayerKind> layer_kinds;
+  uint32_t conv_taps = 0;  // positions that a convolution adds up, its own included
+
+  LayerKind kind_of(uint32_t layer) const {
+    return layer_kinds.empty() ? LayerKind::attention : layer_kinds[layer];
+  }
+  bool attends(uint32_t layer) const { return kind_of(layer) == LayerKind::attention; }
+  bool has_states() const { return !layer_kinds.empty(); }  // set_layer_kinds() sees to it
+  uint32_t attention_layers() const;
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }
   uint32_t rope_width() const { return rope.rotated == 0 ? head_dim : rope.rotated; }
@@ -139,6 +156,17 @@ void check(const Config& config, const std::string& where);
 
 // Says which layers have the window. Where all or none of them do there is no list.
 void set_windowed(Config& config, std::vector<bool> windowed);
+
+// What a layer keeps of a sequence beside keys and values, in f32. Nothing: it attends.
+struct StateSize {
+  uint32_t rows, cols;
+};
+std::vector<StateSize> state_sizes(const Config& config, uint32_t layer);
+// All layers' of one sequence.
+uint64_t state_bytes(const Config& config);
+
+// Says what each layer is. Where all attend there is no list.
+void set_layer_kinds(Config& config, std::vector<LayerKind> kinds);
 
 // Takes the divisors of longrope or dynamic scaling that sequences of up to `context` positions
 // want; 0: the model's own. Keys are kept rotated, so a session keeps to one choice. Dynamic

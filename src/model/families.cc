@@ -103,6 +103,7 @@ constexpr Family kFamilies[] = {
      .gguf_layout = RopeLayout::pairs,
      .context = 8192,
      .norm_eps = 1e-5f,
+     .eps_key = "layer_norm_eps",
      .layer_norm = true,
      .parallel_residual = true,
      .scales_logits = true,
@@ -140,6 +141,16 @@ constexpr Family kFamilies[] = {
      .gguf_experts = true,
      .expert_biases = true,
      .sinks = true},
+    {.model_type = "lfm2",
+     .gguf = "lfm2",
+     .class_name = "Lfm2ForCausalLM",
+     .qk_norm = true,
+     .context = 128000,
+     .norm_eps = 1e-5f,
+     .eps_key = "norm_eps",
+     .rope_theta = 1000000.0f,
+     .recurrent = LayerKind::short_conv,
+     .recurrent_type = "conv"},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {

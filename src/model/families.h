@@ -32,6 +32,7 @@ struct Family {
   uint32_t context = 2048;
   uint32_t head_dim = 0;  // 0: embedding width / heads
   float norm_eps = 1e-6f;
+  std::string_view eps_key = "rms_norm_eps";  // in a config.json
   float rope_theta = 10000.0f;
   uint32_t window = 0;
   // Windowed layers whose number, counted from one, is a multiple of it see everything. 0: none
@@ -60,6 +61,9 @@ struct Family {
   // Weights of chosen experts add up to one, unless a config.json says otherwise. GGUFs have no key
   // for it, and theirs do.
   bool weighs_chosen_alone = true;
+  // What layers are that its files give no keys and values; attention: it has none.
+  LayerKind recurrent = LayerKind::attention;
+  std::string_view recurrent_type = {};  // what layer_types of a config.json calls them
 };
 
 std::span<const Family> families();

@@ -132,13 +132,36 @@ void read_divisors(const Gguf& gguf, const ArchitectureKeys& arch, Config& confi
   rope.attention_factor = arch.real("rope.scaling.attn_factor", kRopeFactors).value_or(1);
 }
 
+// One number for all layers, or one for each, which is zero where a layer does not attend.
+uint32_t kv_heads(const ArchitectureKeys& arch, const Family& family, Config& config) {
+  const std::string key = arch.prefix + "attention.head_count_kv";
+  if (!arch.keys.has_integers(key))
+    return arch.count("attention.head_count_kv").value_or(config.heads);
+  const std::string where = arch.keys.where(key);
+  const std::vector<int64_t>& counts = *arch.keys.integers(key);
+  if (counts.empty() || counts.size() != config.layers)
+    fail_input(where, "has {} numbers, and there are {} layers", counts.size(), config.layers);
+  const int64_t most = std::ranges::max(counts);
+  std::vector<LayerKind> kinds;
+  for (const int64_t count : counts) {
+    if (count != 0 && count != most)
+      fail_unsupported(where, "differs from layer to layer: {} and {} heads", count, most);
+    if (count == 0 && family.recurrent == LayerKind::attention)
+      fail_unsupported(where, "layers that do not attend, which are not supported in this family");
+    kinds.push_back(count == 0 ? family.recurrent : LayerKind::attention);
+  }
+  set_layer_kinds(config, std::move(kinds));
+  if (most < 0 || most > UINT32_MAX) fail_input(where, "{} heads", most);
+  return static_cast<uint32_t>(most);
+}
+
 void read_shape(const ArchitectureKeys& arch, const Family& family, Config& config) {
   const GgufKeys& keys = arch.keys;
   config.layers = arch.required("block_count");
   config.emb = arch.required("embedding_length");
   config.hidden = arch.required("feed_forward_length");
   config.heads = arch.required("attention.head_count");
-  config.kv_heads = arch.count("attention.head_count_kv").value_or(config.heads);
+  config.kv_heads = kv_heads(arch, family, config);
   config.context = arch.required("context_length");
   const char* eps_key =
       family.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
@@ -242,6 +265,8 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
   config.rope.layout = family.gguf_layout;
   read_rope(arch, family, config);
   if (config.layers <= kMostLayers) read_window(arch, family, config);
+  if (family.recurrent == LayerKind::short_conv)
+    config.conv_taps = arch.required("shortconv.l_cache");
   if (family.has_multipliers) read_multipliers(arch, config);
   if (family.has_caps) read_caps(arch, family, config);
   if (family.scales_logits)

@@ -422,6 +422,15 @@ void add_experts(const Config& config, const std::string& arch, Entries& entries
     entries.integer(arch + ".expert_feed_forward_length", config.expert_hidden);
 }
 
+void add_kv_heads(const Config& config, const std::string& arch, Entries& entries) {
+  const std::string key = arch + ".attention.head_count_kv";
+  if (!config.has_states()) return entries.integer(key, config.kv_heads);
+  std::vector<int64_t> counts;
+  for (uint32_t layer = 0; layer < config.layers; ++layer)
+    counts.push_back(config.attends(layer) ? config.kv_heads : 0);
+  entries.array(key, std::move(counts));
+}
+
 }  // namespace
 
 std::string gguf_architecture(const Config& config) {
@@ -442,7 +451,7 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   entries.integer(arch + ".block_count", config.layers);
   entries.integer(arch + ".feed_forward_length", config.hidden);
   entries.integer(arch + ".attention.head_count", config.heads);
-  entries.integer(arch + ".attention.head_count_kv", config.kv_heads);
+  add_kv_heads(config, arch, entries);
   entries.integer(arch + ".attention.key_length", config.head_dim);
   entries.integer(arch + ".attention.value_length", config.head_dim);
   const char* eps_key =
@@ -465,6 +474,8 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
                     arch, step),
         "use the checkpoint as it is");
   if (config.has_experts()) add_experts(config, arch, entries);
+  if (family->recurrent == LayerKind::short_conv)
+    entries.integer(arch + ".shortconv.l_cache", config.conv_taps);
   entries.integer(arch + ".vocab_size", config.vocab);
   return std::move(entries.list);
 }

@@ -470,6 +470,53 @@ void read_experts(const Json& root, const Family& family, Config& config) {
   config.weighs_chosen_alone = root.bool_or("norm_topk_prob", family.weighs_chosen_alone);
 }
 
+// LFM2's configs have the width of a feed-forward layer with two matrices, from which that of one
+// with three follows, unless they say that it is final.
+uint32_t lfm2_hidden(const Json& root) {
+  const auto given = root.find("block_ff_dim");
+  uint64_t width = as_count(given ? *given : root.at("intermediate_size"));
+  if (!root.bool_or("block_auto_adjust_ff_dim", true)) return static_cast<uint32_t>(width);
+  width = 2 * width / 3;
+  const double factor = real_or(root, "block_ffn_dim_multiplier", 1.0f, kScales);
+  width = static_cast<uint64_t>(factor * static_cast<double>(width));
+  const uint64_t step = root.uint_or("block_multiple_of", 256, 1u << 20);
+  if (step == 0) root.at("block_multiple_of").fail("is zero");
+  return static_cast<uint32_t>(std::min<uint64_t>((width + step - 1) / step * step, UINT32_MAX));
+}
+
+// A word for each layer, or in older files the numbers of those that attend.
+std::vector<LayerKind> layer_kinds(const Json& root, const Family& family, uint32_t layers) {
+  std::vector<LayerKind> kinds;
+  if (const auto types = root.find("layer_types")) {
+    types->for_each_element([&](size_t, const Json& type) {
+      const std::string_view name = type.as_string();
+      if (name != family.recurrent_type && name != "full_attention")
+        fail_unsupported(type.path(), "{}; full_attention and {} are supported",
+                         printable_name(name), family.recurrent_type);
+      kinds.push_back(name == family.recurrent_type ? family.recurrent : LayerKind::attention);
+    });
+    if (kinds.size() != layers)
+      types->fail(fmt::format("has {} entries, and there are {} layers", kinds.size(), layers));
+    return kinds;
+  }
+  kinds.assign(layers, family.recurrent);
+  root.at("full_attn_idxs").for_each_element([&](size_t, const Json& index) {
+    const uint64_t layer = index.as_uint(UINT32_MAX);
+    if (layer >= layers) index.fail(fmt::format("is not one of {} layers", layers));
+    kinds[layer] = LayerKind::attention;
+  });
+  return kinds;
+}
+
+void read_layer_kinds(const Json& root, const Family& family, Config& config) {
+  if (config.layers > kMostLayers) return;  // check() refuses it
+  set_layer_kinds(config, layer_kinds(root, family, config.layers));
+  if (family.recurrent != LayerKind::short_conv) return;
+  config.conv_taps = as_count(root.at("conv_L_cache"));
+  if (const auto bias = root.find("conv_bias"); bias && bias->as_bool())
+    fail_unsupported(bias->path(), "convolutions with biases");
+}
+
 // SmolLM3's list has a zero for every layer without rope, its interval says the same in one number.
 std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t layers) {
   if (family.unrotated_step == 0) return {};
@@ -508,7 +555,9 @@ Config config_from_hf(const Json& root) {
   config.layers = as_count(root.at("num_hidden_layers"));
   config.emb = as_count(root.at("hidden_size"));
   apply(family, config);
-  config.hidden = as_count(root.at("intermediate_size"));
+  config.hidden = family.recurrent == LayerKind::short_conv
+                      ? lfm2_hidden(root)
+                      : as_count(root.at("intermediate_size"));
   config.heads = as_count(root.at("num_attention_heads"));
   if (config.heads == 0) root.at("num_attention_heads").fail("is zero");
   const auto uint_or = [&](std::string_view key, uint32_t fallback) {
@@ -519,8 +568,7 @@ Config config_from_hf(const Json& root) {
   config.head_dim = uint_or("head_dim", head_dim);
   config.vocab = as_count(root.at("vocab_size"));
   config.context = uint_or("max_position_embeddings", family.context);
-  config.norm_eps = real_or(root, family.layer_norm ? "layer_norm_eps" : "rms_norm_eps",
-                            family.norm_eps, kNormEpsilons);
+  config.norm_eps = real_or(root, family.eps_key, family.norm_eps, kNormEpsilons);
   config.tied_head = root.bool_or("tie_word_embeddings", false);
   if (config.layers > 0 && config.layers <= kMostLayers) read_window(root, family, config);
   read_rope(root, family, config);
@@ -529,6 +577,7 @@ Config config_from_hf(const Json& root) {
   if (family.scales_logits)
     config.logit_divisor = 1 / real_or(root, "logit_scale", kCohereLogitScale, kScales);
   if (!family.experts.empty()) read_experts(root, family, config);
+  if (family.recurrent != LayerKind::attention) read_layer_kinds(root, family, config);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
   choose_divisors(config, 0);

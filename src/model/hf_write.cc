@@ -76,6 +76,17 @@ void add_window(const Config& config, JsonValue& root) {
   if (config.window_theta != 0) root["rope_local_base_freq"] = decimal(config.window_theta);
 }
 
+void add_layer_kinds(const Config& config, const Family& family, JsonValue& root) {
+  for (uint32_t layer = 0; layer < config.layers; ++layer)
+    root["layer_types"].push_back(config.attends(layer) ? std::string_view("full_attention")
+                                                        : family.recurrent_type);
+  if (family.recurrent != LayerKind::short_conv) return;
+  root["conv_L_cache"] = config.conv_taps;
+  root["conv_bias"] = false;
+  root["block_auto_adjust_ff_dim"] = false;
+  root["tie_embedding"] = config.tied_head;
+}
+
 void add_caps(const Config& config, JsonValue& root) {
   const auto cap = [](float value) {
     return value == 0 ? JsonValue(nullptr) : JsonValue(decimal(value));
@@ -173,12 +184,14 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
   root["head_dim"] = config.head_dim;
   root["vocab_size"] = config.vocab;
   root["max_position_embeddings"] = config.context;
-  root[config.layer_norm ? "layer_norm_eps" : "rms_norm_eps"] = decimal(config.norm_eps);
+  root[std::string(family != nullptr ? family->eps_key : Family().eps_key)] =
+      decimal(config.norm_eps);
   root["rope_theta"] = decimal(config.rope.theta);
   root["rope_scaling"] = rope_scaling(config.rope);
   root["tie_word_embeddings"] = config.tied_head;
   add_activation(config, root);
   if (config.window != 0) add_window(config, root);
+  if (config.has_states()) add_layer_kinds(config, *family, root);
   if (family != nullptr && family->has_caps) add_caps(config, root);
   if (family != nullptr && family->has_multipliers) {
     root["embedding_multiplier"] = decimal(config.embedding_scale);

@@ -65,8 +65,8 @@ uint64_t Model::weight_bytes() const {
 DType main_weight_type(const Model& model) {
   std::map<DType, size_t> bytes;
   for (const LayerWeights& layer : model.weights.layers)
-    for (const TensorView* view :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+    for (const TensorView* view : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
+                                   &layer.down, &layer.conv_in})
       bytes[view->dtype] += view->bytes.size();
   const auto most = std::max_element(
       bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -159,7 +159,8 @@ class Digest {
                  residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
                  window, windowed, window_theta, activation, score_cap, logit_cap, sinks,
                  layer_norm, parallel_residual, adapted, experts, experts_used, expert_hidden,
-                 weighs_chosen_alone, expert_bias, o_bias, attention_gate] = config;
+                 weighs_chosen_alone, expert_bias, o_bias, attention_gate, layer_kinds, conv_taps] =
+        config;
     (void)name;  // computes nothing
     // Biases of norms, which no model has; identities that were written down have the field.
     constexpr bool kNormBias = false;
@@ -171,6 +172,7 @@ class Digest {
             expert_bias, o_bias);
     // Most models have none, and keep the identity that they had before it.
     if (attention_gate) add(attention_gate);
+    if (!layer_kinds.empty()) add_all(layer_kinds, conv_taps);
   }
   void add(const Adapter& adapter) {
     const auto& [file, scale, alpha, by_root, rank, matrices] = adapter;

@@ -55,12 +55,18 @@ struct LayerWeights {
   TensorView ffn_post_norm;           // as attn_post_norm
   TensorView sinks;                   // [1, heads] or empty
   LowRank q_lora, k_lora, v_lora, o_lora, gate_lora, up_lora, down_lora;
+  LowRank conv_gate_lora, conv_out_gate_lora, conv_x_lora;
   TensorView router;       // [experts, emb] or empty
   TensorView router_bias;  // [1, experts] or empty
   // [1, experts * width], each expert's behind the one's before; or empty
   TensorView expert_gate_bias, expert_up_bias, expert_down_bias;
   TensorView o_bias;     // [1, emb] or empty
   TensorView attn_gate;  // [q_width, emb] or empty
+  // Short convolutions have these, [emb, emb] each: the gates before and behind the convolution and
+  // its input, which are rows of conv_in. The convolution's own weights are [1, emb * taps]. Its
+  // output's projection is `o`.
+  TensorView conv_in, conv_gate, conv_out_gate, conv_x;
+  TensorView conv;
 };
 
 struct Weights {

@@ -303,7 +303,10 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
     : file_(path) {
   std::string header = R"({"__metadata__":{"format":"pt"})";
   for (const TensorPlan& tensor : tensors) {
-    const std::string rows = tensor.rows == 0 ? "" : fmt::format("{},", tensor.rows);
+    const std::string rows =
+        tensor.rows == 0     ? ""
+        : tensor.slices == 0 ? fmt::format("{},", tensor.rows)
+                             : fmt::format("{},{},", tensor.slices, tensor.rows / tensor.slices);
     const uint64_t end = data_bytes_ + tensor.bytes();
     header +=
         fmt::format(R"(,"{}":{{"dtype":"{}","shape":[{}{}],"data_offsets":[{},{}]}})", tensor.name,

@@ -212,7 +212,8 @@ std::vector<std::string> write_folder(const Config& config, const TypeMix& type,
       specs_of_each_expert(config, weight_specs(config, NameStyle::hugging_face));
   std::vector<TensorPlan> plans;
   for (const WeightSpec& spec : specs)
-    plans.push_back({spec.name, type.base, spec.rows, spec.cols});
+    plans.push_back({spec.name, type.base, spec.rows, spec.cols,
+                     spec.part == TensorPart::conv ? spec.rows : 0});
   SafetensorsWriter writer(folder.file("model.safetensors"), plans);
   write_tensors(specs, plans, {seed, norm_mean(config, NameStyle::hugging_face)}, progress, writer);
   writer.commit();
@@ -567,6 +568,24 @@ void tiny_gpt_oss(Config& config) {
   gpt_oss(config, 24, 4);
 }
 
+// The published models attend in these layers.
+void lfm2(Config& config, std::initializer_list<uint32_t> attending) {
+  const Family& family = *family_of_model_type(config.architecture);
+  std::vector<LayerKind> kinds(config.layers, family.recurrent);
+  for (const uint32_t layer : attending) kinds[layer] = LayerKind::attention;
+  set_layer_kinds(config, std::move(kinds));
+  config.conv_taps = 3;
+  config.norm_eps = family.norm_eps;
+}
+
+void lfm2_1_2b(Config& config) {
+  lfm2(config, {2, 5, 8, 10, 12, 14});
+}
+
+void tiny_lfm2(Config& config) {
+  lfm2(config, {2, 4});
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
     // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
@@ -606,6 +625,8 @@ constexpr Shape kShapes[] = {
     {"tiny-mixtral",   "mixtral",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_mixtral},
     {"tiny-gpt-oss",   "gpt_oss",  4,  256,   512,  4,  2,  64,    512,    512,   150000,  0, false, tiny_gpt_oss},
     {"gpt-oss-20b",    "gpt_oss", 24, 2880,  2880, 64,  8,  64, 201088, 131072,   150000,  0, false, gpt_oss_20b},
+    {"lfm2-1.2b",      "lfm2",    16, 2048,  8192, 32,  8,  64,  65536, 128000,  1000000,  0, true, lfm2_1_2b},
+    {"tiny-lfm2",      "lfm2",     5,  256,   512,  4,  2,  64,    512,    512,  1000000,  0, true, tiny_lfm2},
     // Six layers of the public model's 48, to fit the memory of a small machine.
     {"qwen3-30b-a3b-small", "qwen3_moe", 6, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, 0, false, qwen3_30b},
 };

@@ -32,6 +32,8 @@ enum class Extent : uint8_t {
   expert_hidden,
   hidden_of_all,  // experts
   emb_of_all,
+  three_emb,
+  conv_taps,
 };
 enum class Presence : uint8_t {
   always,
@@ -51,6 +53,7 @@ enum class Presence : uint8_t {
   expert_bias,
   o_bias,
   norms_before_and_sinks,
+  short_conv,
 };
 
 struct Entry {
@@ -95,6 +98,12 @@ constexpr std::array kLayer = {
           Extent::k_norm, Presence::qk_norm},
     Entry{TensorPart::o, "attn_output.weight", "self_attn.o_proj.weight", Extent::emb,
           Extent::q_width},
+    Entry{TensorPart::conv_in, "shortconv.in_proj.weight", "conv.in_proj.weight", Extent::three_emb,
+          Extent::emb, Presence::short_conv},
+    Entry{TensorPart::conv, "shortconv.conv.weight", "conv.conv.weight", Extent::emb,
+          Extent::conv_taps, Presence::short_conv, true},
+    Entry{TensorPart::o, "shortconv.out_proj.weight", "conv.out_proj.weight", Extent::emb,
+          Extent::emb, Presence::short_conv},
     Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
@@ -173,6 +182,10 @@ uint64_t extent(const Config& config, Extent which) {
       return uint64_t{config.experts} * config.expert_hidden;
     case Extent::emb_of_all:
       return uint64_t{config.experts} * config.emb;
+    case Extent::three_emb:
+      return uint64_t{3} * config.emb;
+    case Extent::conv_taps:
+      return config.conv_taps;
   }
   return 0;
 }
@@ -213,8 +226,50 @@ bool present(const Config& config, Presence presence) {
       return config.o_bias;
     case Presence::norms_before_and_sinks:
       return config.norms == Norms::before && config.sinks;
+    case Presence::short_conv:
+      return config.has_states();
   }
   return false;
+}
+
+// The parts of attention, which other layers have not.
+constexpr TensorPart kAttentionParts[] = {
+    TensorPart::qkv,    TensorPart::q,      TensorPart::k,      TensorPart::v,
+    TensorPart::q_bias, TensorPart::k_bias, TensorPart::v_bias, TensorPart::q_norm,
+    TensorPart::k_norm, TensorPart::o,      TensorPart::sinks,  TensorPart::o_bias};
+
+bool present(const Config& config, uint32_t layer, const Entry& entry) {
+  if (!present(config, entry.presence)) return false;
+  if (entry.presence == Presence::short_conv) return config.kind_of(layer) == LayerKind::short_conv;
+  const bool is_attentions =
+      std::ranges::find(kAttentionParts, entry.part) != std::end(kAttentionParts);
+  return !is_attentions || config.attends(layer);
+}
+
+// What LFM2's files call tensors that other families have, too.
+struct OwnName {
+  NameStyle style;
+  std::string_view usual, own;
+};
+constexpr OwnName kLfm2Names[] = {
+    {NameStyle::gguf, "output_norm.weight", "token_embd_norm.weight"},
+    {NameStyle::hugging_face, "model.norm.weight", "model.embedding_norm.weight"},
+    {NameStyle::hugging_face, "input_layernorm.weight", "operator_norm.weight"},
+    {NameStyle::hugging_face, "post_attention_layernorm.weight", "ffn_norm.weight"},
+    {NameStyle::hugging_face, "self_attn.q_norm.weight", "self_attn.q_layernorm.weight"},
+    {NameStyle::hugging_face, "self_attn.k_norm.weight", "self_attn.k_layernorm.weight"},
+    {NameStyle::hugging_face, "self_attn.o_proj.weight", "self_attn.out_proj.weight"},
+    {NameStyle::hugging_face, "mlp.gate_proj.weight", "feed_forward.w1.weight"},
+    {NameStyle::hugging_face, "mlp.up_proj.weight", "feed_forward.w3.weight"},
+    {NameStyle::hugging_face, "mlp.down_proj.weight", "feed_forward.w2.weight"},
+};
+
+std::string_view name_of(const Entry& entry, const Config& config, NameStyle style) {
+  const std::string_view usual = style == NameStyle::gguf ? entry.gguf : entry.hugging_face;
+  if (!config.architecture.starts_with("lfm2")) return usual;
+  for (const OwnName& name : kLfm2Names)
+    if (name.style == style && name.usual == usual) return name.own;
+  return usual;
 }
 
 // Null for weights that no layer has.
@@ -270,6 +325,10 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::expert_down_bias;
     case TensorPart::o_bias:
       return &LayerWeights::o_bias;
+    case TensorPart::conv_in:
+      return &LayerWeights::conv_in;
+    case TensorPart::conv:
+      return &LayerWeights::conv;
     case TensorPart::embedding:
     case TensorPart::final_norm:
     case TensorPart::head:
@@ -328,8 +387,8 @@ bool is_redundant(std::string_view name, const Config& config, NameStyle style) 
 std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style) {
   std::vector<WeightSpec> specs;
   const auto add = [&](const Entry& entry, uint32_t layer, const std::string& prefix) {
-    if (!present(config, entry.presence)) return;
-    const std::string_view name = style == NameStyle::gguf ? entry.gguf : entry.hugging_face;
+    if (!present(config, layer, entry)) return;
+    const std::string_view name = name_of(entry, config, style);
     const bool is_sliced = entry.rows == Extent::hidden_of_all || entry.rows == Extent::emb_of_all;
     specs.push_back({entry.part, layer, prefix + std::string(name), extent(config, entry.rows),
                      extent(config, entry.cols), is_sliced ? config.experts : 0, entry.stays_f32});
@@ -356,6 +415,12 @@ const TensorView& view_of(const Weights& weights, const WeightSpec& spec) {
   return view_of(const_cast<Weights&>(weights), spec);
 }
 
+void split_short_conv(const Config& config, LayerWeights& layer) {
+  layer.conv_gate = rows_of(layer.conv_in, 0, config.emb);
+  layer.conv_out_gate = rows_of(layer.conv_in, config.emb, config.emb);
+  layer.conv_x = rows_of(layer.conv_in, uint64_t{2} * config.emb, config.emb);
+}
+
 void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config, NameStyle style,
                   const std::string& where, Weights& weights) {
   std::unordered_map<std::string_view, const TensorView*> unused;
@@ -373,6 +438,8 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
   if (config.tied_head) weights.head = weights.embedding;
   if (config.fused_projections)
     for (LayerWeights& layer : weights.layers) split_fused(config, layer);
+  for (LayerWeights& layer : weights.layers)
+    if (!layer.conv_in.empty()) split_short_conv(config, layer);
   // A tensor that was not asked for is a part of the architecture that would silently be left out.
   for (const NamedTensor& tensor : tensors)
     if (unused.contains(tensor.name) && !is_redundant(tensor.name, config, style))

@@ -49,6 +49,8 @@ enum class TensorPart : uint8_t {
   expert_up_bias,
   expert_down_bias,
   o_bias,
+  conv_in,
+  conv,
 };
 
 struct WeightSpec {
@@ -74,6 +76,9 @@ const TensorView& view_of(const Weights& weights, const WeightSpec& spec);
 // cannot be a weight, and one that no part of the model would use are errors naming it.
 void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config, NameStyle style,
                   const std::string& where, Weights& weights);
+
+// Makes the views of a short convolution's projections those of the rows of conv_in.
+void split_short_conv(const Config& config, LayerWeights& layer);
 
 // Row of a Hugging Face Q or K (or their biases) that stands at `row` of a "llama" GGUF: within a
 // head, pairs (i, i + head_dim/2) become neighbours (2i, 2i + 1).

@@ -175,7 +175,8 @@ uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
 uint64_t kv_bytes(const Config& c, uint64_t positions, uint64_t most_windowed) {
   uint64_t held = 0;  // positions of all layers
   for (uint32_t layer = 0; layer < c.layers; ++layer)
-    held += c.is_windowed(layer) ? std::min(positions, most_windowed) : positions;
+    if (c.attends(layer))
+      held += c.is_windowed(layer) ? std::min(positions, most_windowed) : positions;
   return held * 2 * c.kv_width() * 2;
 }
 

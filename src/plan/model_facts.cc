@@ -145,7 +145,8 @@ JsonValue model_json(const Model& model, uint64_t positions, bool has_tensors) {
                     {"weight_bytes", model.weight_bytes()},
                     {"kv_positions", positions},
                     {"kv_bytes", kept_kv_bytes(config, positions)},
-                    {"whole_kv_bytes", kv_bytes(config, positions)}};
+                    {"whole_kv_bytes", kv_bytes(config, positions)},
+                    {"state_bytes", state_bytes(config)}};
   for (const auto& [type, total] : totals_by_type(model))
     json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
   for (const Adapter& adapter : model.adapters)
@@ -226,9 +227,10 @@ Table facts_table(const Model& model, uint64_t positions) {
         fmt::format("{} in {}", human_bytes(total.bytes), counted(total.tensors, "tensor")));
   const uint64_t kept = kept_kv_bytes(c, positions), whole = kv_bytes(c, positions);
   row("memory",
-      fmt::format("{} weights ({}) + {} KV cache at {} positions (f16){}",
+      fmt::format("{} weights ({}) + {} KV cache at {} positions (f16){}{}",
                   human_bytes(model.weight_bytes()), where_weights_are(model), human_bytes(kept),
-                  positions, kept == whole ? "" : "; " + human_bytes(whole) + " in one piece"));
+                  positions, kept == whole ? "" : "; " + human_bytes(whole) + " in one piece",
+                  c.has_states() ? " + " + human_bytes(2 * state_bytes(c)) + " states" : ""));
   return table;
 }
 

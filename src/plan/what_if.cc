@@ -534,7 +534,8 @@ bool has_public_images(const PlanOption& option, const Config& config) {
 namespace {
 
 uint64_t cache_bytes(const PlanRequest& request) {
-  return kept_kv_bytes(request.config, std::max(request.prompt_tokens, request.context_tokens));
+  return kept_kv_bytes(request.config, std::max(request.prompt_tokens, request.context_tokens)) +
+         2 * state_bytes(request.config);
 }
 
 // All matrices' bytes, whatever their rows: a shape may have some that the type's blocks do not

@@ -48,6 +48,15 @@ Cost elementwise(const Program& program, const Launch& launch, const Call& call,
   return total;
 }
 
+// Those that a call reads and writes.
+uint64_t state_bytes(const Program& program, const Launch& launch, const Call& call) {
+  uint64_t states = 0;
+  for (const Segment& segment : call.segments())
+    states += (segment.state_from == kNoState ? 0 : 1) + segment.kept.size() + 1;
+  const Slot& slot = slot_of(program, launch, state_arg(launch));
+  return states * launch.shape.state_rows * row_bytes(slot.dtype, slot.cols);
+}
+
 Cost embed_cost(const Program& program, const Launch& launch, const Call& call) {
   const Slot& table = slot_of(program, launch, 1);
   const Slot& out = slot_of(program, launch, 2);
@@ -169,6 +178,18 @@ Cost mix_experts_cost(const Program& program, const Launch& launch, const Call& 
   return elementwise(program, launch, call, 2);
 }
 
+// A multiplication with each tap, and the activation's work.
+Cost causal_conv_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& x = slot_of(program, launch, 0);
+  const Slot& weight = slot_of(program, launch, 1);
+  Cost total{activation_bytes(x, call) + activation_bytes(slot_of(program, launch, 3), call) +
+                 weight.bytes() + state_bytes(program, launch, call),
+             2 * call.rows * weight.cols};
+  if (launch.args.size() > 4) total.bytes += slot_of(program, launch, 4).bytes();
+  if (launch.shape.activation != Activation::none) total.flops += 4 * call.rows * x.cols;
+  return total;
+}
+
 // Shapes.
 // ---------------------------------------------------------------------------------------------
 
@@ -287,6 +308,21 @@ bool mix_experts_fits(const Program& program, const Launch& launch) {
          slot_of(program, launch, 1).cols * slot_of(program, launch, 2).cols;
 }
 
+bool state_fits(const Slot& state, const LaunchShape& shape) {
+  return state.kind == SlotKind::state && state.dtype == DType::f32 && shape.state_rows > 0 &&
+         state.rows > 0 && state.rows % shape.state_rows == 0;
+}
+
+bool causal_conv_fits(const Program& program, const Launch& launch) {
+  const Slot &x = slot_of(program, launch, 0), &weight = slot_of(program, launch, 1);
+  const Slot& state = slot_of(program, launch, 2);
+  const uint32_t before = launch.shape.state_rows;
+  return state_fits(state, launch.shape) && before >= 1 && before < kMostTaps && weight.rows == 1 &&
+         weight.cols == x.cols * (before + 1) && state.cols == x.cols &&
+         slot_of(program, launch, 3).cols == x.cols &&
+         (launch.args.size() == 4 || slot_of(program, launch, 4).cols == x.cols);
+}
+
 bool same_widths(const Program& program, const Launch& launch) {
   for (size_t i = 1; i < launch.args.size(); ++i)
     if (slot_of(program, launch, i).cols != slot_of(program, launch, 0).cols) return false;
@@ -311,15 +347,15 @@ constexpr ArgSpec in(std::string_view name, ArgKind kind = ArgKind::rows) {
 constexpr ArgSpec out(std::string_view name, ArgKind kind = ArgKind::rows) {
   return {name, kind, false, true};
 }
-constexpr ArgSpec inout(std::string_view name) {
-  return {name, ArgKind::rows, true, true};
+constexpr ArgSpec inout(std::string_view name, ArgKind kind = ArgKind::rows) {
+  return {name, kind, true, true};
 }
 
 using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 21> kSpecs = {{
+constexpr std::array<KernelSpec, 22> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -383,6 +419,9 @@ constexpr std::array<KernelSpec, 21> kSpecs = {{
     {K::mix_experts, "mix_experts", "y = the sum of weights[i] * x[i]",
      {in("x"), in("weights"), out("y")}, 3, 3, false,
      Operator::feed_forward, mix_experts_fits, mix_experts_cost},
+    {K::causal_conv, "causal_conv", "y = activation(each value's sum of weight * x over the last rows of its sequence (+ bias))",
+     {in("x"), vector("weight"), inout("state", A::state), out("y"), vector("bias")}, 4, 5, false,
+     Operator::recurrence, causal_conv_fits, causal_conv_cost},
 }};
 // clang-format on
 // spec() looks up by position.
@@ -409,6 +448,7 @@ ArgSpec arg_spec(const Launch& launch, size_t arg) {
 
 Operator operator_of(const Launch& launch) {
   if (launch.role == Role::attn_gated) return Operator::attention;
+  if (launch.role == Role::conv_in || launch.role == Role::conv_gated) return Operator::recurrence;
   const Operator own = spec(launch.kernel).op;
   const bool is_product = own == Operator::projection || launch.kernel == Kernel::cast;
   if (!is_product) return own;
@@ -433,7 +473,7 @@ namespace {
 bool looks_at_segments(Kernel kernel) {
   return kernel == Kernel::rope_table || kernel == Kernel::kv_append ||
          kernel == Kernel::attention || kernel == Kernel::prompt_attention ||
-         kernel == Kernel::gather_rows;
+         kernel == Kernel::gather_rows || kernel == Kernel::causal_conv;
 }
 
 }  // namespace
@@ -461,11 +501,23 @@ uint64_t most_experts(const Program& program, const Launch& launch, const Call& 
   return std::min<uint64_t>(launch.shape.experts, call.rows * slot_of(program, launch, 2).cols);
 }
 
-size_t cache_arg(const Launch& launch) {
+namespace {
+
+size_t first_arg(const Launch& launch, ArgKind kind) {
   const KernelSpec& kernel = spec(launch.kernel);
   for (size_t i = 0; i < kernel.most; ++i)
-    if (kernel.args[i].kind == ArgKind::cache) return i;
+    if (kernel.args[i].kind == kind) return i;
   return kNoArg;
+}
+
+}  // namespace
+
+size_t cache_arg(const Launch& launch) {
+  return first_arg(launch, ArgKind::cache);
+}
+
+size_t state_arg(const Launch& launch) {
+  return first_arg(launch, ArgKind::state);
 }
 
 std::string beyond_causal_attention(const Program& program, const Launch& launch) {

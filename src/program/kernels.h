@@ -32,6 +32,7 @@ enum class ArgKind : uint8_t {
   gathered,  // the rows that the segments name
   cache,     // keys or values
   integers,  // a row per row of the call, i8 or i32
+  state,     // what the segments' sequences keep of a recurrent layer
 };
 
 struct ArgSpec {
@@ -42,6 +43,7 @@ struct ArgSpec {
 };
 
 constexpr size_t kMostArgs = 5;
+constexpr uint32_t kMostTaps = 4;  // causal_conv
 
 struct KernelSpec {
   Kernel kernel;
@@ -89,6 +91,9 @@ uint64_t most_experts(const Program& program, const Launch& launch, const Call& 
 // The argument that is a kernel's first cache, the second follows it; nothing: it has none.
 constexpr size_t kNoArg = SIZE_MAX;
 size_t cache_arg(const Launch& launch);
+
+// The argument that is a kernel's state; kNoArg: it has none.
+size_t state_arg(const Launch& launch);
 
 // What the attention of any layer of the program has beyond a causal softmax: "window". Empty:
 // nothing, or the launch is neither attention nor what fills its cache. Of all layers, since they

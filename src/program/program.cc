@@ -28,8 +28,8 @@ class Serialiser {
 // Names every field, so that a new one does not compile until it is part of the identity.
 void add_shape(Serialiser& out, const LaunchShape& shape) {
   const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
-               factor, rotated, window, score_cap, activation, experts, weighs_chosen_alone] =
-      shape;
+               factor, rotated, window, score_cap, activation, experts, weighs_chosen_alone,
+               state_rows] = shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
@@ -41,6 +41,7 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(activation);
   out.add(experts);
   out.add(weighs_chosen_alone);
+  out.add(state_rows);
 }
 
 constexpr std::string_view kPartNames[] = {"none",
@@ -67,6 +68,13 @@ constexpr std::string_view kPartNames[] = {"none",
                                            "attention",
                                            "attn_gate",
                                            "attn_gated",
+                                           "conv_gate",
+                                           "conv_x",
+                                           "conv_out_gate",
+                                           "conv_in",
+                                           "conv",
+                                           "conv_state",
+                                           "conv_gated",
                                            "o",
                                            "attn_post_norm",
                                            "attn_scale",
@@ -101,9 +109,9 @@ static_assert(std::size(kPartNames) == static_cast<size_t>(kLastPart) + 1);
 constexpr std::string_view kFacetNames[] = {"", "_bias", "_norm", "_lora_a", "_lora_b", "_lora"};
 static_assert(std::size(kFacetNames) == static_cast<size_t>(kLastFacet) + 1);
 
-constexpr std::array<std::string_view, 8> kBlockNames = {
+constexpr std::array<std::string_view, 9> kBlockNames = {
     "none",  "embed",      "rms_qkv_rope", "attention", "prompt_attention",
-    "o_ffn", "final_norm", "lm_head"};
+    "o_ffn", "final_norm", "lm_head",      "recurrence"};
 static_assert(kBlockNames.size() == static_cast<size_t>(kLastBlock) + 1);
 
 }  // namespace
@@ -139,8 +147,9 @@ Hash128 program_hash(const Program& program) {
   Serialiser out;
   out.add(program.slots.size());
   for (const Slot& slot : program.slots) {
-    const bool activation = slot.kind != SlotKind::weight && slot.kind != SlotKind::kv;
-    out.add(activation ? SlotKind::scratch : slot.kind);
+    const bool stays =
+        slot.kind == SlotKind::weight || slot.kind == SlotKind::kv || slot.kind == SlotKind::state;
+    out.add(stays ? slot.kind : SlotKind::scratch);
     out.add(slot.dtype);
     out.add(slot.rows);
     out.add(slot.cols);

@@ -16,6 +16,16 @@ namespace tyto {
 
 // What changes from call to call of one loaded program.
 
+// A state of the recurrent layers, by its place in their slots.
+inline constexpr uint32_t kNoState = UINT32_MAX;
+
+// A state in the middle of a segment that shall be there after the call.
+struct KeptState {
+  uint32_t rows = 0;  // that have been computed by then, fewer than the segment's
+  uint32_t state = kNoState;
+  bool operator==(const KeptState&) const = default;
+};
+
 // Rows of one sequence in a call.
 struct Segment {
   uint32_t first_row = 0;  // in the activation slots; of gather_rows: where the rows to keep begin
@@ -27,6 +37,12 @@ struct Segment {
   // The same for layers that attend to a window, where those have pages of their own. What stands
   // in front of all that the rows attend to is no page.
   std::span<const uint32_t> window_pages = {};
+  // The state in front of the first row, kNoState: there is none before it, all its values are
+  // zero; and where the one behind the last row is written, which may be the same place. States
+  // that others read in this call are written by none. The order of `kept` is that of the rows.
+  uint32_t state_from = kNoState;
+  uint32_t state_to = kNoState;
+  std::span<const KeptState> kept = {};
 
   // For a launch with such a window; 0: with none.
   std::span<const uint32_t> pages_of(uint32_t window) const {
@@ -35,8 +51,8 @@ struct Segment {
   uint32_t end() const { return position + rows; }  // positions in the cache after the call
 };
 
-// Rows of one sequence or of several. Only rope_table, kv_append, attention and gather_rows tell
-// sequences apart; every other kernel sees `rows` rows.
+// Rows of one sequence or of several. Only rope_table, kv_append, attention, gather_rows and what
+// has a state tell sequences apart; every other kernel sees `rows` rows.
 struct Call {
   uint32_t rows = 1;                    // all segments', at most the activation slots' rows
   Segment only = {};                    // the segment of a call with one
@@ -50,7 +66,7 @@ struct Call {
 // A call of one sequence, in a cache that is one piece or in `pages`.
 inline Call call_of(uint32_t rows, uint32_t position = 0, uint32_t first_row = 0,
                     std::span<const uint32_t> pages = {}) {
-  return {.rows = rows, .only = {first_row, rows, position, pages, {}}};
+  return {.rows = rows, .only = {first_row, rows, position, pages, {}, kNoState, kNoState, {}}};
 }
 
 // `segments` outlive the call.
@@ -69,6 +85,7 @@ enum class SlotKind : uint8_t {
   input,    // host to device before each call
   output,   // device to host after each call
   inout,    // both
+  state,    // as kv: what a recurrent layer keeps, f32 [states][LaunchShape::state_rows][cols]
 };
 
 enum class Facet : uint8_t {
@@ -109,6 +126,16 @@ struct Role {
     attention,
     attn_gate,
     attn_gated,  // what of attention the gate lets through
+    // A short convolution in the place of attention: the gate before it, its input, the gate behind
+    // it, what the first gate lets through, the convolution, its state, what the second lets
+    // through.
+    conv_gate,
+    conv_x,
+    conv_out_gate,
+    conv_in,
+    conv,
+    conv_state,
+    conv_gated,
     o,
     attn_post_norm,
     attn_scale,  // scales what attention adds to the residual stream
@@ -169,8 +196,9 @@ enum class Block : uint8_t {
   o_ffn,
   final_norm,
   lm_head,
+  recurrence,  // from the norm on, what a layer with a state has in the place of attention
 };
-constexpr Block kLastBlock = Block::lm_head;
+constexpr Block kLastBlock = Block::recurrence;
 std::string_view name(Block block);
 
 struct Slot {
@@ -208,8 +236,9 @@ enum class Kernel : uint8_t {
   route,
   expert_matmul,
   mix_experts,
+  causal_conv,
 };
-constexpr Kernel kLastKernel = Kernel::mix_experts;
+constexpr Kernel kLastKernel = Kernel::causal_conv;
 
 struct Arg {
   uint16_t slot = 0;
@@ -238,6 +267,7 @@ struct LaunchShape {
   Activation activation = Activation::silu;  // swiglu
   uint32_t experts = 0;             // expert_matmul: whose rows follow each other in the weight
   bool weighs_chosen_alone = true;  // route: as in Config
+  uint32_t state_rows = 0;          // what has a state: rows of its slot that one state takes
 };
 
 struct Launch {

@@ -157,7 +157,7 @@ EventName event_name_from(const Json& row) {
   if (row.size() != field.size()) row.fail("is not a name");
   row.for_each_element([&](size_t i, const Json& value) { field[i] = value; });
   const int64_t layer = field[1].as_int();
-  const uint64_t op = field[3].as_uint(static_cast<uint64_t>(Operator::other));
+  const uint64_t op = field[3].as_uint(static_cast<uint64_t>(Operator::recurrence));
   if (layer < -1 || layer >= static_cast<int64_t>(kMostLayers)) field[1].fail("is not a layer");
   return {std::string(field[0].as_string()), layer < 0 ? kNoLayer : static_cast<uint16_t>(layer),
           std::string(field[2].as_string()), static_cast<Operator>(op)};

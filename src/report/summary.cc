@@ -514,8 +514,9 @@ class LayerBuilder {
   Stretch stretch_;
 };
 
-constexpr std::array<std::string_view, 7> kOperatorNames = {
-    "", "attention", "feed-forward", "projections", "LM head", "norms and rope", "embedding, adds"};
+constexpr std::array<std::string_view, 8> kOperatorNames = {
+    "",        "attention",      "feed-forward",    "projections",
+    "LM head", "norms and rope", "embedding, adds", "recurrence"};
 
 }  // namespace
 

@@ -133,6 +133,8 @@ struct ModelStatus {
   uint32_t kv_pages = 0, kv_pages_in_use = 0, prefix_pages = 0;
   // For layers with a window, where those have pages of their own.
   uint32_t kv_window_pages = 0, kv_window_pages_in_use = 0;
+  uint32_t states = 0, states_in_use = 0;  // the recurrent layers'
+  uint64_t state_bytes = 0;                // one state's
   PrefixCache::Counts prefixes = {};
   std::vector<DeviceInfo> devices = {};
   std::vector<DeviceCounters> counters = {};  // since it was loaded

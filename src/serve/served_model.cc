@@ -384,6 +384,11 @@ ModelStatus ServedModel::status() const {
     status.kv_window_pages = window->capacity();
     status.kv_window_pages_in_use = window->in_use();
   }
+  if (const KvPool* const states = engine_->pipeline().states()) {
+    status.states = states->capacity();
+    status.states_in_use = states->in_use();
+    status.state_bytes = engine_->pipeline().forward().kv().state.bytes;
+  }
   status.prefix_pages = engine_->prefixes().pages();
   status.prefixes = engine_->prefixes().counts();
   status.devices = engine_->devices();

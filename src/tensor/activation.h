@@ -12,6 +12,7 @@ enum class Activation : uint8_t {
   // up bounded to -7..7
   swiglu_oai,
   sigmoid,  // 1 / (1 + exp(-x)), of the attention's output
+  none,     // x
 };
 
 }  // namespace tyto

@@ -104,6 +104,7 @@ enum class Operator : uint8_t {
   head,
   norm_rope,
   other,
+  recurrence,  // what layers with a state have in the place of attention
 };
 
 constexpr uint32_t kNoDispatch = 0;

@@ -23,6 +23,12 @@ inline Config config_of(std::string_view model_type) {
     config.attention_scale = 0.125f;
     config.logit_divisor = 8;
   }
+  if (family->recurrent == LayerKind::short_conv) {
+    config.layers = 4;
+    set_layer_kinds(
+        config, {family->recurrent, LayerKind::attention, family->recurrent, family->recurrent});
+    config.conv_taps = 3;
+  }
   if (!family->experts.empty()) {
     config.experts = 6;
     config.experts_used = 2;

@@ -121,6 +121,8 @@ inline void merge_lora(const Lora& lora, double scale, Model& model) {
     model.copies.emplace_back(bytes.begin(), bytes.end());
     weight = {DType::f32, weight.rows, weight.cols, model.copies.back()};
   }
+  for (LayerWeights& layer : model.weights.layers)
+    if (!layer.conv_in.empty()) split_short_conv(model.config, layer);
 }
 
 }  // namespace tyto::testing_support

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/weight_table.h"
 #include "support/random_blocks.h"
 #include "tensor/quant.h"
 
@@ -65,6 +66,12 @@ inline RandomModel random_model(const Config& config, DType type) {
     LayerWeights layer;
     const bool is_before = config.norms != Norms::after, is_after = config.norms != Norms::before;
     if (is_before) layer.attn_norm = result.tensor(DType::bf16, 1, config.emb, 0.2f, 1.0f);
+    if (config.kind_of(i) == LayerKind::short_conv) {
+      const uint64_t emb = config.emb;
+      layer.conv_in = result.tensor(type, 3 * emb, emb, 0.3f);
+      split_short_conv(config, layer);
+      layer.conv = result.tensor(DType::f32, 1, emb * config.conv_taps, 0.7f);
+    }
     layer.q = result.tensor(type, config.q_width(), config.emb, 0.3f);
     layer.k = result.tensor(type, config.kv_width(), config.emb, 0.3f);
     layer.v = result.tensor(type, config.kv_width(), config.emb, 0.3f);
@@ -80,7 +87,8 @@ inline RandomModel random_model(const Config& config, DType type) {
       layer.q_norm = result.tensor(DType::f32, 1, q_norm, 0.2f, 1.0f);
       layer.k_norm = result.tensor(DType::f32, 1, k_norm, 0.2f, 1.0f);
     }
-    layer.o = result.tensor(type, config.emb, config.q_width(), 0.3f);
+    const uint32_t mixed = config.attends(i) ? config.q_width() : config.emb;
+    layer.o = result.tensor(type, config.emb, mixed, 0.3f);
     if (is_before && !config.parallel_residual)
       layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);

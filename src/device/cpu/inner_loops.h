@@ -136,6 +136,30 @@ struct AttentionLoops {
                 size_t padded_dim, bool first);
 };
 
+// Rows of one sequence through a causal convolution of each value by itself, for some neighbouring
+// values. Rows are computed one by one, in the same order wherever they are cut.
+struct ConvRows {
+  const float* x = nullptr;  // [rows], x_stride apart, as those of y
+  size_t x_stride;
+  float* y = nullptr;
+  size_t y_stride;
+  size_t rows = 0;
+  size_t values;
+  size_t taps;           // 2 to 4
+  const float* weights;  // [taps][values], the oldest row's first
+  const float* bias;     // [values], or null
+  bool silu;             // y = silu(sum)
+  // The taps - 1 rows in front, the oldest first, state_stride apart; null: zeros. And where those
+  // in front of the next row are put, which may be the same place.
+  const float* before = nullptr;
+  float* after = nullptr;
+  size_t state_stride;
+};
+
+struct RecurrentLoops {
+  void (*convolve)(const ConvRows& job);
+};
+
 // The fastest a core can go: rounds of independent operations, and how many a round has.
 struct PeakLoops {
   void (*read)(const void* memory, size_t bytes);
@@ -162,6 +186,7 @@ struct InnerLoops {
   // |sum| <= 127^2 * count, which fits for count < 2^17.
   int32_t (*dot_i8)(const int8_t* x, const int8_t* y, size_t count);
   const AttentionLoops* attention;
+  const RecurrentLoops* recurrent;
   const FloatLoops* floats;
   const PackedLoops* packed;  // null: weights stay as the file has them, activations in f32
   const PackedFloatLoops* packed_floats;  // null where `packed` is
@@ -187,6 +212,7 @@ const InnerLoops& chosen_inner_loops(std::string_view name);
   const InnerLoops& inner_loops();              \
   void matmul(const MatmulTile& tile);          \
   const AttentionLoops& attention_loops();      \
+  const RecurrentLoops& recurrent_loops();      \
   const FloatLoops& float_loops();              \
   const PackedLoops* packed_loops();            \
   const PackedFloatLoops* packed_float_loops(); \

@@ -141,6 +141,7 @@ bool type_fits(ArgKind kind, DType type) {
   if (kind == ArgKind::integers) return type == DType::i32 || type == DType::i8;
   if (kind == ArgKind::matrix) return type != DType::i32;
   if (kind == ArgKind::cache) return is_float(type) || type == DType::q8_0;
+  if (kind == ArgKind::state) return type == DType::f32;
   return is_float(type);
 }
 
@@ -288,13 +289,34 @@ std::optional<std::string> position_problem(const Program& program, const Launch
   return std::nullopt;
 }
 
+// Why a segment's states are not all there.
+std::optional<std::string> state_problem(const Program& program, const Launch& launch,
+                                         const Segment& segment) {
+  const uint64_t there =
+      program.slots[launch.args[state_arg(launch)].slot].rows / launch.shape.state_rows;
+  const auto is_there = [&](uint32_t state) { return state < there; };
+  if (segment.state_from != kNoState && !is_there(segment.state_from))
+    return fmt::format("{}: state {} of {}", launch.name, segment.state_from, there);
+  if (!is_there(segment.state_to))
+    return fmt::format("{}: state {} of {}", launch.name, segment.state_to, there);
+  uint32_t before = 0;
+  for (const KeptState& kept : segment.kept) {
+    if (!is_there(kept.state))
+      return fmt::format("{}: state {} of {}", launch.name, kept.state, there);
+    if (kept.rows <= before || kept.rows >= segment.rows)
+      return fmt::format("{}: a state after row {} of {}", launch.name, kept.rows, segment.rows);
+    before = kept.rows;
+  }
+  return std::nullopt;
+}
+
 // Why a kernel that tells sequences apart cannot take a call's segments.
 std::optional<std::string> segment_problem(const Program& program, const Launch& launch,
                                            const Call& call) {
   const bool is_prompt = launch.kernel == Kernel::prompt_attention;
-  const bool has_cache = cache_arg(launch) != kNoArg;
-  if (!is_prompt && !has_cache) return std::nullopt;
-  const bool takes_several = has_cache && launch.shape.page > 0;
+  const bool has_cache = cache_arg(launch) != kNoArg, has_state = state_arg(launch) != kNoArg;
+  if (!is_prompt && !has_cache && !has_state) return std::nullopt;
+  const bool takes_several = has_state || (has_cache && launch.shape.page > 0);
   if (call.segments().size() > 1 && !takes_several)
     return fmt::format("{}: {} sequences at once", launch.name, call.segments().size());
   for (const Segment& segment : call.segments()) {
@@ -302,6 +324,8 @@ std::optional<std::string> segment_problem(const Program& program, const Launch&
       return fmt::format("{}: row {} of a call of {}", launch.name, end_row(segment), call.rows);
     if (is_prompt && segment.position != 0)
       return fmt::format("{}: a prompt from position {}", launch.name, segment.position);
+    if (has_state)
+      if (auto problem = state_problem(program, launch, segment)) return problem;
     if (!has_cache) continue;
     if (auto problem = position_problem(program, launch, segment)) return problem;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/cpu/attention.h"
+#include "device/cpu/recurrent.h"
 #include "device/cpu/scratch_buffer.h"
 #include "tensor/float16.h"
 #include "tensor/quant.h"
@@ -449,7 +450,7 @@ struct KernelFunction {
 };
 
 // In the order of Kernel.
-constexpr std::array<KernelFunction, 21> kFunctions = {{
+constexpr std::array<KernelFunction, 22> kFunctions = {{
     {Kernel::embed, embed},
     {Kernel::rope_table, rope_table},
     {Kernel::rmsnorm, rmsnorm},
@@ -471,6 +472,7 @@ constexpr std::array<KernelFunction, 21> kFunctions = {{
     {Kernel::route, route},
     {Kernel::expert_matmul, expert_matmul},
     {Kernel::mix_experts, mix_experts},
+    {Kernel::causal_conv, causal_conv},
 }};
 
 // run() looks up by position.

@@ -373,6 +373,7 @@ class Lowering {
       case Kernel::prompt_attention:
       case Kernel::matmul_i8:
       case Kernel::matmul_q8:
+      case Kernel::causal_conv:
         TYTO_ASSERT(false);  // why_not() refused it
     }
     return 1;
@@ -402,6 +403,7 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::prompt_attention:
     case Kernel::matmul_i8:
     case Kernel::matmul_q8:
+    case Kernel::causal_conv:
       return "it has no such kernel";
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;

@@ -62,6 +62,9 @@ std::vector<Slot> slots_of(Kernel kernel) {
       return {rows(), weight(8 * 32), rows(2, DType::i32), rows(2 * 32)};
     case Kernel::mix_experts:
       return {rows(2 * kWide), rows(2), rows()};
+    case Kernel::causal_conv:
+      return {
+          rows(), weight(1, 3 * kWide), {"state", SlotKind::state, DType::f32, 8, kWide}, rows()};
   }
   return {};
 }
@@ -70,8 +73,13 @@ Program program_of(Kernel kernel) {
   Program program{
       .name = std::string(spec(kernel).name), .slots = slots_of(kernel), .launches = {}};
   Launch launch{.kernel = kernel, .name = program.name, .args = {}};
-  launch.shape = {
-      .heads = 2, .kv_heads = 2, .head_dim = 32, .context = 256, .page = 256, .experts = 8};
+  launch.shape = {.heads = 2,
+                  .kv_heads = 2,
+                  .head_dim = 32,
+                  .context = 256,
+                  .page = 256,
+                  .experts = 8,
+                  .state_rows = 2};
   for (uint16_t i = 0; i < program.slots.size(); ++i) {
     const ArgSpec arg = spec(kernel).args[i];
     launch.args.push_back({i, arg.reads, arg.writes});

@@ -46,7 +46,8 @@ struct LettersWorld {
         uint64_t{2} * config.layers * config.kv_heads * config.head_dim * 2 * 256;
     options.forward.kv_memory = pages * page_bytes;
     pipeline = std::make_unique<Pipeline>(random.model, devices, options, trace);
-    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window());
+    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window(),
+                                             pipeline->states());
     pipeline->reclaim = [this](KvKind lacking) { return prefixes->evict(lacking); };
     pipeline->on_caches_lost = [this] { prefixes->clear(); };
   }

@@ -44,7 +44,8 @@ struct Start {
     options.forward.kv_memory = uint64_t{pages} * 256 * 2 * config.layers * config.kv_heads *
                                 row_bytes(kv_type, config.head_dim);
     pipeline = std::make_unique<Pipeline>(random.model, devices, options, trace);
-    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window());
+    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window(),
+                                             pipeline->states());
     pipeline->reclaim = [this](KvKind lacking) { return prefixes->evict(lacking); };
     origin = prompt_cache_origin(*pipeline, config, "a model", "a build");
   }

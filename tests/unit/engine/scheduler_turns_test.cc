@@ -58,7 +58,8 @@ struct NpuWorld {
     if (prompts == Prompts::on_the_cpu) sides.prefill = {order.back()};
     if (prompts == Prompts::alone_on_the_npu) sides.decode = {order.back()};
     pipeline = std::make_unique<Pipeline>(model, sides, options, trace);
-    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window());
+    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window(),
+                                             pipeline->states());
     pipeline->reclaim = [this](KvKind lacking) { return prefixes->evict(lacking); };
     pipeline->on_caches_lost = [this] { prefixes->clear(); };
   }

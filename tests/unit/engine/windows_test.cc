@@ -63,7 +63,8 @@ struct World {
     options.forward.kv_memory = settings.kv_pages * 256 * position;
     options.forward.kv_shares = settings.frees ? 1 : 2;  // each of two sides keeps whole caches
     pipeline = std::make_unique<Pipeline>(random.model, devices, options, trace);
-    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window());
+    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window(),
+                                             pipeline->states());
     pipeline->reclaim = [this](KvKind lacking) { return prefixes->evict(lacking); };
     pipeline->on_caches_lost = [this] { prefixes->clear(); };
     EXPECT_EQ(pipeline->kv_window().pool != nullptr, settings.frees);

@@ -28,7 +28,7 @@ using testing_support::RandomModel;
 
 constexpr std::string_view kFamilies[] = {"granite", "olmo2",   "smollm3",     "phi3",
                                           "mistral", "gemma2",  "gemma3_text", "qwen3_moe",
-                                          "mixtral", "gpt_oss", "cohere"};
+                                          "mixtral", "gpt_oss", "cohere",      "lfm2"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -280,6 +280,7 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
     EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.weighs_chosen_alone = false; }));
   }
   EXPECT_TRUE(changes(config_of("gpt_oss"), [](Config& c) { c.activation = Activation::silu; }));
+  EXPECT_TRUE(changes(config_of("lfm2"), [](Config& c) { c.layer_kinds.clear(); }));
   // Norms are where there are weights of them, and as wide as these.
   EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }

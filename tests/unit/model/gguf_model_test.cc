@@ -157,6 +157,35 @@ TEST(GgufModel, RopeScaling) {
   EXPECT_EQ(divisors.fill().config.rope.frequency_divisors, values);
 }
 
+TEST(GgufModel, LayersWithoutKeysAreConvolutions) {
+  const Config config = small_config("lfm2");
+  Parsed parsed(config);
+  const Model model = parsed.fill();
+  EXPECT_EQ(model.config.layer_kinds, config.layer_kinds);
+  EXPECT_EQ(model.config.kv_heads, 2u);
+  EXPECT_EQ(model.config.conv_taps, 3u);
+  const LayerWeights &conv = model.weights.layers[0], &attention = model.weights.layers[1];
+  EXPECT_TRUE(conv.q.empty() && conv.k_norm.empty() && attention.conv.empty());
+  EXPECT_EQ(conv.conv.cols, 3u * 64);
+  EXPECT_EQ(conv.conv_gate.bytes.data(), conv.conv_in.bytes.data());
+  EXPECT_EQ(conv.conv_x.bytes.data() + conv.conv_x.bytes.size(),
+            conv.conv_in.bytes.data() + conv.conv_in.bytes.size());
+  const std::string key = "lfm2.attention.head_count_kv";
+  using Counts = std::vector<int64_t>;
+  parsed.set(key, Counts{0, 2, 0});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), key + ": has 3 numbers, and there are 2 layers");
+  parsed.set(key, Counts{1, 2});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "differs from layer to layer: 1 and 2 heads");
+  parsed.set(key, Counts{0, 0});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "key/value head count 0 is outside");
+  parsed.set(key, Counts{0, -2});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "differs from layer to layer: -2 and 0 heads");
+  Parsed plain(small_config("llama"));
+  plain.set("llama.attention.head_count_kv", Counts{0, 2});
+  EXPECT_PRED_FORMAT2(contains, plain.error(),
+                      "layers that do not attend, which are not supported in this family");
+}
+
 TEST(GgufModel, LongRopeIsTwoTensorsAndAFactor) {
   const Config config = small_config("phi3");  // 12 of 16 values of a head rotate
   Parsed parsed(config);

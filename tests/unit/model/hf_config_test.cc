@@ -105,6 +105,43 @@ TEST(HfConfig, SmolLm3SaysWhichLayersHaveNoRope) {
                       "config.json: no_rope_layers[1]: ");
 }
 
+TEST(HfConfig, Lfm2SaysWhichLayersAreConvolutions) {
+  using Kinds = std::vector<LayerKind>;
+  const Kinds kinds = {LayerKind::short_conv, LayerKind::attention};
+  const std::string conv = R"("conv_L_cache":3,"block_auto_adjust_ff_dim":false,)";
+  const Config config =
+      read("lfm2", conv + R"("layer_types":["conv","full_attention"],"norm_eps":1e-06)");
+  EXPECT_EQ(config.layer_kinds, kinds);
+  EXPECT_EQ(config.conv_taps, 3u);
+  EXPECT_EQ(config.norm_eps, 1e-6f);
+  EXPECT_EQ(config.hidden, 96u);
+  EXPECT_EQ(state_bytes(config), 2u * 64 * 4);
+  EXPECT_EQ(differences_from_llama(config), "recurrent layers");
+  EXPECT_EQ(read("lfm2", conv + R"("full_attn_idxs":[1])").layer_kinds, kinds);
+  EXPECT_EQ(read("lfm2", conv + R"("full_attn_idxs":[0,1])").layer_kinds, Kinds{});
+  // Two thirds, rounded up to whole steps.
+  EXPECT_EQ(read("lfm2", R"("conv_L_cache":3,"full_attn_idxs":[1],"block_ff_dim":12288)").hidden,
+            8192u);
+  EXPECT_EQ(read("lfm2", R"("conv_L_cache":3,"full_attn_idxs":[1],"block_multiple_of":48)").hidden,
+            96u);
+}
+
+TEST(HfConfig, LayersThatMakeNoSenseAreRefused) {
+  const std::string conv = R"("conv_L_cache":3,)";
+  EXPECT_PRED_FORMAT2(contains, error("lfm2", conv + R"("layer_types":["conv"])"),
+                      "config.json: layer_types: has 1 entries, and there are 2 layers");
+  EXPECT_PRED_FORMAT2(contains, error("lfm2", conv + R"("layer_types":["conv","mamba"])"),
+                      "layer_types[1]: mamba; full_attention and conv are supported");
+  EXPECT_PRED_FORMAT2(contains, error("lfm2", conv + R"("full_attn_idxs":[2])"),
+                      "full_attn_idxs[0]: is not one of 2 layers");
+  EXPECT_PRED_FORMAT2(contains, error("lfm2", conv + R"("full_attn_idxs":[])"),
+                      "none of its layers attends");
+  EXPECT_PRED_FORMAT2(contains, error("lfm2", R"("full_attn_idxs":[1],"conv_L_cache":9)"),
+                      "convolutions over 9 positions; 2 to 4 are supported");
+  EXPECT_PRED_FORMAT2(contains, error("lfm2", conv + R"("full_attn_idxs":[1],"conv_bias":true)"),
+                      "conv_bias: convolutions with biases");
+}
+
 TEST(HfConfig, Phi3HasFusedProjectionsAndLongRope) {
   const std::string long_rope =
       R"("max_position_embeddings":256,"original_max_position_embeddings":64,"sliding_window":262144,)"

@@ -134,6 +134,10 @@ inline Config small_config(const std::string& architecture = "llama") {
       config.attention_scale = 0.015625f;
       config.logit_divisor = 8;
     }
+    if (family->recurrent == LayerKind::short_conv) {
+      set_layer_kinds(config, {family->recurrent, LayerKind::attention});
+      config.conv_taps = 3;
+    }
     if (family->rotates_in_part) {
       config.rope.rotated = config.head_dim / 4 * 3;
       config.rope.scaling = RopeScaling::longrope;

@@ -17,7 +17,7 @@ std::string open_error(const fs::path& path, Need need = Need::weights) {
 
 TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
   for (const char* architecture : {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2",
-                                   "smollm3", "phi3", "gemma2", "gemma3_text", "cohere"}) {
+                                   "smollm3", "phi3", "gemma2", "gemma3_text", "cohere", "lfm2"}) {
     const Scratch scratch;
     const Config config = small_config(architecture);
     synthesize(config, "f32", 1, scratch / "hf");
@@ -49,6 +49,8 @@ TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
       EXPECT_EQ(rope_frequencies(*read), rope_frequencies(config)) << architecture;
       EXPECT_EQ(read->window, config.window) << architecture;
       EXPECT_EQ(read->windowed, config.windowed) << architecture;
+      EXPECT_EQ(read->layer_kinds, config.layer_kinds) << architecture;
+      EXPECT_EQ(read->conv_taps, config.conv_taps) << architecture;
       EXPECT_EQ(read->score_cap, config.score_cap) << architecture;
       EXPECT_EQ(read->logit_cap, config.logit_cap) << architecture;
       EXPECT_EQ(read->activation, config.activation) << architecture;

@@ -22,7 +22,7 @@ TEST(Shapes, AreThePublicOnes) {
     const Config config = shape_by_name(name);
     EXPECT_EQ(error_of([&] { check(config, name); }), "no error");
   }
-  EXPECT_EQ(shape_names().size(), 36u);
+  EXPECT_EQ(shape_names().size(), 38u);
   const Config llama = shape_by_name("llama-3.2-1b");
   EXPECT_EQ(llama.q_width(), 2048u);
   EXPECT_EQ(llama.kv_width(), 512u);
@@ -45,7 +45,7 @@ TEST(Shapes, HaveThePublishedParameterCounts) {
                    {"qwen3-8b", 8.191},       {"granite-3.3-2b", 2.534}, {"olmo-2-1b", 1.485},
                    {"smollm3-3b", 3.075},     {"phi-3.5-mini", 3.821},   {"phi-4-mini", 3.836},
                    {"gemma-2-2b", 2.614},     {"gemma-3-1b", 1.000},     {"aya-23-8b", 8.028},
-                   {"gpt-oss-20b", 20.915}};
+                   {"gpt-oss-20b", 20.915},   {"lfm2-1.2b", 1.170}};
   for (const auto& model : published) {
     double values = 0;
     for (const WeightSpec& spec : weight_specs(shape_by_name(model.name), NameStyle::gguf))

@@ -157,6 +157,10 @@ struct Sigmoid {
   TYTO_INLINE Vec of(Vec gate, Vec up) { return gated(broadcast(1.0f), gate, up); }
 };
 
+struct Product {
+  TYTO_INLINE Vec of(Vec gate, Vec up) { return mul(gate, up); }
+};
+
 template <typename Gate>
 TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t count) {
   size_t i = 0;
@@ -179,6 +183,8 @@ void swiglu(Activation activation, const float* gate, const float* up, float* y,
       return swiglu_of<SwigluOai>(gate, up, y, count);
     case Activation::sigmoid:
       return swiglu_of<Sigmoid>(gate, up, y, count);
+    case Activation::none:
+      return swiglu_of<Product>(gate, up, y, count);
   }
 }
 
@@ -239,6 +245,7 @@ const InnerLoops& inner_loops() {
                                    .rotate = rotate,
                                    .dot_i8 = dot_i8,
                                    .attention = &attention_loops(),
+                                   .recurrent = &recurrent_loops(),
                                    .floats = &float_loops(),
                                    .packed = packed_loops(),
                                    .packed_floats = packed_float_loops(),

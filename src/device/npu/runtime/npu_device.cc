@@ -71,6 +71,9 @@ class NpuDevice : public Device {
       return Refusal("the host bounds the logits", "bound of the logits");
     if (const std::string attention = beyond_causal_attention(program, launch); !attention.empty())
       return "its kernels' attention has no " + attention;
+    if (state_arg(launch) != kNoArg)
+      return Refusal("the host computes what keeps a state from token to token",
+                     "recurrent layers");
     if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
       return "its kernels' gates go through SiLU";
     if (launch.kernel == Kernel::route || launch.kernel == Kernel::expert_matmul ||

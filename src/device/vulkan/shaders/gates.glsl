@@ -2,7 +2,7 @@
 // and soft_cap have it.
 #ifndef GATES_GLSL
 #define GATES_GLSL
-const uint SILU = 0, GELU_TANH = 1, SWIGLU_OAI = 2, SIGMOID = 3;
+const uint SILU = 0, GELU_TANH = 1, SWIGLU_OAI = 2, SIGMOID = 3, NONE = 4;
 
 // min(x, y) that keeps a NaN of x.
 vec4 bounded(vec4 value, float least, float most) {
@@ -17,6 +17,7 @@ vec4 gated(uint activation, vec4 gate, vec4 up) {
     return most / (1 + exp(-1.702 * most)) * (1 + bounded(up, -7.0, 7.0));
   }
   if (activation == SIGMOID) return up / (1 + exp(-gate));
+  if (activation == NONE) return gate * up;
   return gate / (1 + exp(-gate)) * up;
 }
 
