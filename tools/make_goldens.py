@@ -59,11 +59,34 @@ GAINS = {
     "router.weight": 6.0,
     "experts.gate_up_proj": 1.0,
     "experts.down_proj": 0.5,
+    "mixer.gate.weight": 6.0,
+    "feed_forward.gate.weight": 6.0,
+    "experts.up_proj": 1.0,
+    "shared_expert_gate.weight": 1.0,
+    "input_linear.weight": 1.0,
+    "output_linear.weight": 0.5,
+    "w1.weight": 1.0,
+    "w3.weight": 1.0,
+    "w2.weight": 0.5,
+    # Layers with a state.
+    "in_proj_qkv.weight": 1.0,
+    "in_proj_z.weight": 1.0,
+    "in_proj_qkvz.weight": 1.0,
+    "in_proj_b.weight": 1.0,
+    "in_proj_a.weight": 1.0,
+    "in_proj_ba.weight": 1.0,
+    "in_proj.weight": 1.0,
+    "out_proj.weight": 0.5,
+    "conv1d.weight": 1.0,
+    "conv.conv.weight": 1.0,
 }
 EMBEDDING_STD = 0.6
 BIAS_STD = 0.3
 SINK_STD = 1.0
 NORM_STD = 0.1
+# Standard deviation and mean of what says how fast a state fades: after some ten tokens.
+FADING = {"dt_bias": (0.5, -2.0), "A_log": (0.5, 0.0), ".D": (0.5, 1.0)}
+FINAL_NORMS = ("model.norm.weight", "model.norm_f.weight", "model.embedding_norm.weight")
 
 
 def llama(**fields):
@@ -183,6 +206,64 @@ FIXTURES.update({
         shape=(64, 128, 2, 2, 2, 32, False), tokenizer="llama3", dtype="bfloat16",
         rope_parameters=rope(10000, "yarn", factor=4.0, original_max_position_embeddings=32)),
 })
+# Layers with a state, of two kinds at least. The key heads are fewer than the value heads.
+FIXTURES.update({
+    "qwen3.5": {
+        "class": "Qwen3_5ForCausalLM", "config": "Qwen3_5TextConfig", "rms_norm_eps": 1e-6,
+        "shape": (64, 96, 4, 4, 2, 32, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(10000000, partial_rotary_factor=0.25, mrope_section=[2, 1, 1],
+                                mrope_interleaved=True),
+        "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4},
+    "qwen3.5-moe": {
+        "class": "Qwen3_5MoeForCausalLM", "config": "Qwen3_5MoeTextConfig", "rms_norm_eps": 1e-6,
+        "shape": (64, 64, 4, 4, 2, 32, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(10000000, partial_rotary_factor=0.25, mrope_section=[2, 1, 1],
+                                mrope_interleaved=True),
+        "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 32},
+    "qwen3-next": {
+        "class": "Qwen3NextForCausalLM", "config": "Qwen3NextConfig", "rms_norm_eps": 1e-6,
+        "shape": (64, 96, 4, 4, 2, 32, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(10000000, partial_rotary_factor=0.25),
+        "linear_key_head_dim": 16, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6, "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64,
+        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    "granite-hybrid": {
+        "class": "GraniteMoeHybridForCausalLM", "config": "GraniteMoeHybridConfig",
+        "rms_norm_eps": 1e-5, "shape": (64, 64, 3, 4, 2, 16, True), "tokenizer": "smollm2",
+        "dtype": "bfloat16", "rope_parameters": rope(10000), "position_embedding_type": "nope",
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "embedding_multiplier": 4.0, "residual_multiplier": 0.5, "attention_multiplier": 0.125,
+        "logits_scaling": 2.0, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "shared_intermediate_size": 96, "mamba_n_heads": 4, "mamba_d_head": 32,
+        "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2,
+        "mamba_chunk_size": 16, "pad_token_id": 0},
+    "nemotron-h": {
+        "class": "NemotronHForCausalLM", "config": "NemotronHConfig", "layer_norm_epsilon": 1e-5,
+        "shape": (64, 96, 5, 4, 2, 16, False), "tokenizer": "llama3", "dtype": "bfloat16",
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp",
+                              "linear_attention"],
+        "ssm_state_size": 16, "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 2,
+        "conv_kernel": 4, "expand": 2, "chunk_size": 16, "n_routed_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 64, "routed_scaling_factor": 2.5, "n_group": 1,
+        "topk_group": 1, "norm_topk_prob": True, "pad_token_id": 0},
+    "lfm2": {
+        "class": "Lfm2ForCausalLM", "config": "Lfm2Config", "norm_eps": 1e-5,
+        "shape": (64, 96, 3, 4, 2, 16, True), "tokenizer": "smollm2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000), "layer_types": ["conv", "full_attention", "conv"],
+        "block_auto_adjust_ff_dim": False, "pad_token_id": 0},
+    "lfm2-moe": {
+        "class": "Lfm2MoeForCausalLM", "config": "Lfm2MoeConfig", "norm_eps": 1e-5,
+        "shape": (64, 96, 3, 4, 2, 16, True), "tokenizer": "smollm2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000), "layer_types": ["conv", "full_attention", "conv"],
+        "num_dense_layers": 1, "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "use_expert_bias": True, "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0, "pad_token_id": 0},
+})
 # A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
 SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)
 
@@ -203,14 +284,27 @@ def is_transposed(name, fixture):
     return fixture["class"] == "GptOssForCausalLM" and "experts." in name
 
 
+def is_convolution(name):
+    return name.endswith(("conv1d.weight", "conv.conv.weight"))
+
+
+def adds_one(name, fixture):
+    """Norms that hold what is added to one."""
+    return (name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight") and
+            fixture["class"].startswith(("Gemma", "Qwen3_5", "Qwen3Next")))
+
+
 def weight_std(name, tensor, fixture):
+    for suffix, (std, _) in FADING.items():
+        if name.endswith(suffix):
+            return std
     if name.endswith("bias"):
         return BIAS_STD
     if name.endswith("sinks"):
         return SINK_STD
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "norm_f.weight")):
         return NORM_STD
-    if name.endswith("embed_tokens.weight"):
+    if name.endswith(("embed_tokens.weight", "embeddings.weight")):
         return EMBEDDING_STD
     gain = next(g for suffix, g in GAINS.items() if name.endswith(suffix))
     return gain / math.sqrt(tensor.shape[-2 if is_transposed(name, fixture) else -1])
@@ -223,13 +317,16 @@ def make_model(name, tokenizer):
     emb, hidden, layers, heads, kv_heads, head_dim, tied = fixture["shape"]
     known = ("class", "config", "shape", "tokenizer", "dtype", "jinja_file")
     fields = {k: copy.deepcopy(v) for k, v in fixture.items() if k not in known}
-    if fixture["config"] not in ("Qwen2Config", "CohereConfig"):
+    if fixture["config"] not in ("Qwen2Config", "CohereConfig", "GraniteMoeHybridConfig",
+                                 "Lfm2Config", "Lfm2MoeConfig"):
         # There it is always emb / heads.
         fields["head_dim"] = head_dim
+    if fixture["config"] != "Qwen3_5MoeTextConfig":  # all of its layers have experts
+        fields["intermediate_size"] = hidden
     stop = [tokenizer.convert_tokens_to_ids(t) for t in spec["stop"]]
     config = getattr(transformers, fixture["config"])(
         vocab_size=spec.get("model_vocab", spec["vocab"]), hidden_size=emb,
-        intermediate_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
+        num_hidden_layers=layers, num_attention_heads=heads,
         num_key_value_heads=kv_heads, max_position_embeddings=128, tie_word_embeddings=tied,
         bos_token_id=tokenizer.bos_token_id, eos_token_id=stop if len(stop) > 1 else stop[0],
         **fields)
@@ -237,21 +334,25 @@ def make_model(name, tokenizer):
     config._experts_implementation = "eager"
     model = getattr(transformers, fixture["class"])(config).float().eval()
     with torch.no_grad():
-        for weight_name, weight in model.named_parameters():
+        # A router's bias is a buffer.
+        biases = [(n, b) for n, b in model.named_buffers() if n.endswith("bias")]
+        for weight_name, weight in [*model.named_parameters(), *biases]:
             generator = torch.Generator().manual_seed(seed_of(name, weight_name))
             values = (torch.rand(weight.shape, generator=generator) * 2 - 1) * math.sqrt(3)
             values *= weight_std(weight_name, weight, fixture)
-            if weight_name.endswith("norm.weight"):
+            if weight_name.endswith(("norm.weight", "norm_f.weight")):
                 values += 1.0
-            if tied and weight_name == "model.norm.weight":
+            values += next((mean for end, (_, mean) in FADING.items() if weight_name.endswith(end)),
+                           0.0)
+            if tied and weight_name in FINAL_NORMS:
                 # Without the signs a tied head would give every token back as its own successor.
                 values *= torch.randint(2, values.shape, generator=generator) * 2 - 1
-            if weight_name.endswith("norm.weight") and fixture["class"].startswith("Gemma"):
-                values -= 1.0  # it adds one to what is stored
+            if adds_one(weight_name, fixture):
+                values -= 1.0
             values = values.to(torch.bfloat16).to(getattr(torch, fixture["dtype"])).float()
             assert torch.equal(values, values.to(torch.bfloat16).float())
             weight.copy_(values)
-    assert tied == (model.lm_head.weight is model.model.embed_tokens.weight)
+    assert tied == (model.lm_head.weight is model.get_input_embeddings().weight)
     return model
 
 
@@ -317,8 +418,8 @@ def cosine(a, b):
 
 def check_rope_matters(name, model, ids, expected):
     """A reader that forgets the scaling of the rope must be far outside the tests' tolerance."""
-    scaled = FIXTURES[name]["rope_parameters"]
-    if scaled.get("rope_type") == "default":
+    scaled = FIXTURES[name].get("rope_parameters")
+    if scaled is None or scaled.get("rope_type") == "default":
         return
     config = copy.deepcopy(model.config)
     if "rope_type" in scaled:
@@ -336,7 +437,7 @@ def rounded_to_4_bits(model, fixture):
     small = copy.deepcopy(model)
     with torch.no_grad():
         for name, weight in small.named_parameters():
-            if weight.dim() < 2 or name.endswith("bias"):
+            if weight.dim() < 2 or name.endswith("bias") or is_convolution(name):
                 continue
             turned = is_transposed(name, FIXTURES[fixture])
             rows = weight.transpose(-1, -2).contiguous() if turned else weight
@@ -395,10 +496,36 @@ def expected_values(name, model, tokenizer, model_dir, out):
     return prompts
 
 
+OLDER_LAYERS = {"linear_attention": "mamba", "full_attention": "attention"}
+LETTERS = {"linear_attention": "M", "moe": "E", "full_attention": "*", "mlp": "-"}
+
+
+def older_layers(config, old):
+    """Which kind each layer is, as older files have it."""
+    kind = config["model_type"]
+    if kind.startswith("qwen3_") and "linear_num_key_heads" in config:
+        old["full_attention_interval"] = 1 + config["layer_types"].index("full_attention")
+    elif kind == "granitemoehybrid":
+        old["layer_types"] = [OLDER_LAYERS[each] for each in config["layer_types"]]
+    elif kind == "nemotron_h":
+        old["hybrid_override_pattern"] = "".join(LETTERS[e] for e in old.pop("layers_block_type"))
+    elif kind == "lfm2":
+        old["full_attn_idxs"] = [i for i, each in enumerate(config["layer_types"])
+                                 if each == "full_attention"]
+    elif kind == "lfm2_moe":
+        old["layer_types"] = config["layer_types"]
+
+
 def legacy_config(config):
     """config.json as written before transformers 5: rope_theta and rope_scaling, torch_dtype."""
     old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
+    old["torch_dtype"] = config["dtype"]
+    older_layers(config, old)
+    if "rope_parameters" not in config:
+        return dict(sorted(old.items()))
     parameters = dict(config["rope_parameters"])
+    if config["model_type"].startswith("qwen3_"):
+        old["partial_rotary_factor"] = parameters.get("partial_rotary_factor")
     if "full_attention" in parameters:  # Gemma 3
         del old["_sliding_window_pattern"]
         old["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
@@ -408,7 +535,6 @@ def legacy_config(config):
     kind = parameters.pop("rope_type")
     key = "type" if kind == "linear" and "rope_local_base_freq" not in old else "rope_type"
     old["rope_scaling"] = None if kind == "default" else {key: kind, **parameters}
-    old["torch_dtype"] = config["dtype"]
     is_implied = config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]
     if is_implied and not config["model_type"].startswith("gemma"):
         del old["head_dim"]
@@ -439,6 +565,9 @@ def save(name, model, tokenizer, model_dir, **options):
     return legacy_config(json.loads((model_dir / "config.json").read_text()))
 
 
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
+
+
 def make_fixture(name, tokenizer, out):
     fixture = FIXTURES[name]
     folder = out / name
@@ -461,8 +590,8 @@ def make_fixture(name, tokenizer, out):
         "legacy_config": f"{name}/config.legacy.json", "architecture": fixture["class"],
         "tokenizer": f"tokenizers/{fixture['tokenizer']}.json", "dtype": fixture["dtype"],
         "vocab": model.config.vocab_size, **dict(zip(keys, fixture["shape"])),
-        "rope": fixture["rope_parameters"],
-        "eps": fixture.get("rms_norm_eps") or fixture["layer_norm_eps"],
+        "rope": fixture.get("rope_parameters"),
+        "eps": next(fixture[key] for key in EPSILONS if key in fixture),
         "tensors": check_tensors(model_dir), "sharded": False}]
     copy_name, original, shard_bytes = SHARDED
     if name == original:
