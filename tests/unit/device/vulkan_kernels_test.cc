@@ -181,7 +181,8 @@ TEST_P(VulkanKernels, GatesOfEveryActivation) {
   program.slots = {rows_slot("gate", SlotKind::input, 5, 33),
                    rows_slot("x", SlotKind::input, 5, 33), rows_slot("y", SlotKind::output, 5, 33)};
   for (const Activation activation :
-       {Activation::silu, Activation::gelu_tanh, Activation::swiglu_oai, Activation::sigmoid}) {
+       {Activation::silu, Activation::gelu_tanh, Activation::swiglu_oai, Activation::sigmoid,
+        Activation::none}) {
     program.launches = {
         {Kernel::swiglu, "gated", {{0}, {1}, {2, false, true}}, {.activation = activation}}};
     Contents before(program);

@@ -127,7 +127,6 @@ struct NpuContext {
   xrt::kernel kernel;
   bool failed = false;     // a dispatch did not complete: the next load makes another
   bool is_proven = false;  // a dispatch was repeated, with the same result
-  bool failed = false;  // a dispatch did not complete: the next load makes another
   // Executables that dispatch an ELF with arguments of their own, each with a place.
   size_t executables = 0, next_place = 0;
   bool is_of_tokens = false;
