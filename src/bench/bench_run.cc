@@ -48,7 +48,8 @@ uint32_t context_for(const BenchSetup& setup) {
   const bool is_host =
       device_entry(setup.options.prefill()).is_host && device_entry(setup.options.device).is_host;
   if (asked > 0 || !is_host) return asked;
-  const uint32_t most = open_model(find_model(setup.options.model)).config.context;
+  const uint32_t most =
+      open_model(find_model(model_or_shipped(setup.options.model))).config.context;
   if (setup.positions > most) fail_room(setup, most);
   const uint64_t wanted = (setup.positions + kContextStep - 1) / kContextStep * kContextStep;
   return static_cast<uint32_t>(std::min<uint64_t>(wanted, most));
