@@ -42,9 +42,9 @@ struct CompileFlags {
 
 constexpr FolderKind kImages = {
     "a folder of images", [](std::string_view file) {
-      const auto parts = {".elf",          ".xclbin",         ".insts.bin",
-                          "manifest.json", ".decode_windows", ".decode_flags",
-                          ".params.txt",   ".maxl"};
+      const auto parts = {
+          ".elf",          ".xclbin",     ".insts.bin", "manifest.json", ".decode_windows",
+          ".decode_flags", ".params.txt", ".maxl"};
       return std::any_of(parts.begin(), parts.end(),
                          [&](std::string_view part) { return file.ends_with(part); });
     }};

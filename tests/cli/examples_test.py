@@ -35,7 +35,7 @@ EXIT_CODES = [
 
 # `make` in another project's folder.
 NOT_OUR_TARGETS = {"compile-decode", "compile-decode-windows", "compile-decode-dynseq",
-                   "compile-decode-elf"}
+                   "compile-decode-elf", "preflight-llvm-link"}
 
 
 class Used:

@@ -96,7 +96,10 @@ TEST(DeviceFlags, SayWhichDevicesHaveThem) {
   const std::vector<std::string> any_npu = {"npu", "vnpu"};
   const std::vector<std::string> virtual_npu = {"vnpu"};
   const decltype(devices) expected = {
-      {"--guard", {"npu", "vnpu"}},
+      {"--decode-images", any_npu},
+      {"--first-dispatch", any_npu},
+      {"--guard", any_npu},
+      {"--npu-device", {"npu"}},
       {"--isa", {"cpu"}},
       {"--weight-cache", {"cpu"}},
       {"--weights", any_npu},

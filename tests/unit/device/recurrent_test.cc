@@ -36,9 +36,9 @@ struct Conv {
     program.launches = {launch};
     cpu::check_launches(program, "test");
     std::mt19937 random(5);
-    const auto fill = [&](Values& values, size_t count) {
+    const auto fill = [&](Values& to, size_t count) {
       for (size_t i = 0; i < count; ++i)
-        values.push_back(static_cast<float>(random() % 2001) / 1000.0f - 1.0f);
+        to.push_back(static_cast<float>(random() % 2001) / 1000.0f - 1.0f);
     };
     fill(x, size_t{rows} * width);
     fill(weight, size_t{width} * taps);

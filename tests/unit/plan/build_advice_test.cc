@@ -28,7 +28,7 @@ TEST(BuildAdvice, Llama32OneB) {
   EXPECT_CONTAINS(text, "(cd programming_examples/llms/llama32_1b && make compile &&\n");
   EXPECT_CONTAINS(text, "tyto kernels import build_peano --shape llama-3.2-1b)");
   EXPECT_CONTAINS(text, "(cd programming_examples/fused_decode && make compile-decode-elf &&\n");
-  EXPECT_CONTAINS(text, "compile-decode-windows, 12 builds");
+  EXPECT_CONTAINS(text, "compile-decode-windows is 12 builds");
   EXPECT_CONTAINS(text, "tyto kernels import . --shape llama-3.2-1b)");
   EXPECT_LACKS(build_advice(kLlama32_1b, "bf16"), "llvm-link");
 }

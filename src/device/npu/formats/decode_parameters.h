@@ -6,11 +6,11 @@
 //   <name> <place in the state table> <type> <kind>
 //
 // An "addr" is a number of elements that the firmware adds to the address of DMA descriptors: where
-// K and V of the new position go. Its name tells how it follows from L, which the program also takes
-// as a scalar: __air_param_argoff_<argument>_x<scale>_<m|p><addend>. A "core" is L itself, times
-// four, since the firmware clears two bits. mlir-aie's AIELowerScratchpadParameters writes the
-// control code; from #3061 on it clears a core's word before the firmware adds to it, which an image
-// shows (ScratchpadUse).
+// K and V of the new position go. Its name tells how it follows from L, which the program also
+// takes as a scalar: __air_param_argoff_<argument>_x<scale>_<m|p><addend>. A "core" is L itself,
+// times four, since the firmware clears two bits. mlir-aie's AIELowerScratchpadParameters writes
+// the control code; from #3061 on it clears a core's word before the firmware adds to it, which an
+// image shows (ScratchpadUse).
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ namespace tyto {
 constexpr uint32_t kMostStateWords = 32;
 
 struct DecodeParameters {
-  uint32_t words = 0;            // in the scratchpad
-  uint32_t append = 0;           // place of the word of kind "addr"
-  uint32_t mask = 0;             // place of the word of kind "core"
-  uint32_t scalar = 0;           // XRT's index of the argument L
+  uint32_t words = 0;             // in the scratchpad
+  uint32_t append = 0;            // place of the word of kind "addr"
+  uint32_t mask = 0;              // place of the word of kind "core"
+  uint32_t scalar = 0;            // XRT's index of the argument L
   int64_t scale = 0, addend = 0;  // the append word is scale * L + addend
   // Cores keep their word from run to run, and what is written is added to it.
   bool core_adds_up = false;

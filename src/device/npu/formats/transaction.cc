@@ -45,9 +45,14 @@ struct OperationSize {
   uint32_t words;
   uint32_t size_at;  // 0: `words` is all there is to know
 };
-constexpr OperationSize kSizes[] = {{kWrite, 6, 5},    {kBlockWrite, 4, 3},  {kMaskWrite, 7, 6},
-                                    {kMaskPoll, 7, 6}, {kNoOp, 1, 0},        {kPreempt, 1, 0},
-                                    {kLoadPdi, 4, 0},  {kMaskPollBusy, 7, 6},
+constexpr OperationSize kSizes[] = {{kWrite, 6, 5},
+                                    {kBlockWrite, 4, 3},
+                                    {kMaskWrite, 7, 6},
+                                    {kMaskPoll, 7, 6},
+                                    {kNoOp, 1, 0},
+                                    {kPreempt, 1, 0},
+                                    {kLoadPdi, 4, 0},
+                                    {kMaskPollBusy, 7, 6},
                                     {kLoadProgram, 2, 0},
                                     {kCreateScratchpad, 4, 0},
                                     {kUpdateState, 2, 0},

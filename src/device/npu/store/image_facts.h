@@ -67,12 +67,12 @@ constexpr uint8_t kOsAbiAie2p = 69;
 constexpr std::string_view kVirtualPlatform = "vnpu";
 
 struct ImageFacts {
-  std::string platform;                     // "aie2p", "vnpu", or "not checked: reason"
-  std::optional<AirDims> dims;              // what an image for the virtual NPU was made for
-  std::optional<ElfImage> elf;              // an ELF's content
-  std::optional<XclbinImage> xclbin;        // a real xclbin's content
-  std::vector<uint32_t> words;              // from an instruction file
-  std::optional<Transaction> instructions;  // the same, read; not those of the virtual NPU
+  std::string platform;                        // "aie2p", "vnpu", or "not checked: reason"
+  std::optional<AirDims> dims;                 // what an image for the virtual NPU was made for
+  std::optional<ElfImage> elf;                 // an ELF's content
+  std::optional<XclbinImage> xclbin;           // a real xclbin's content
+  std::vector<uint32_t> words;                 // from an instruction file
+  std::optional<Transaction> instructions;     // the same, read; not those of the virtual NPU
   std::optional<DecodeParameters> parameters;  // what a full-ELF decode's scratchpad holds
 };
 

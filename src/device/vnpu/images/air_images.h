@@ -33,8 +33,8 @@ Image air_image(const AirDims& dims, std::string_view program, float eps = kAirE
 Image fused_decode_image(const AirDims& dims, uint32_t window,
                          uint64_t buffer_bytes = kQ4nxBufferBytes, float eps = kFusedEps);
 
-// The same as a full ELF: the arguments from index 0 on, the length behind them. `adds_up`: as builds
-// before mlir-aie #3061 was finished have it.
+// The same as a full ELF: the arguments from index 0 on, the length behind them. `adds_up`: as
+// builds before mlir-aie #3061 was finished have it.
 Image fused_decode_elf_image(const AirDims& dims, uint32_t positions,
                              uint64_t buffer_bytes = kQ4nxBufferBytes, bool adds_up = false,
                              float eps = kFusedEps);

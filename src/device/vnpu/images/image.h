@@ -121,8 +121,8 @@ struct Instance {
   std::vector<LaunchNeeds> needs;        // empty when unknown, else one per launch of the program
   uint32_t launches = 0;                 // as the hardware counts them; 0: the program's
   bool takes_call = true;
-  Call fixed_call = {};                     // when it takes none
-  std::optional<InstructionStream> stream;  // xclbin: the words it is driven by
+  Call fixed_call = {};                       // when it takes none
+  std::optional<InstructionStream> stream;    // xclbin: the words it is driven by
   std::optional<Scratchpad> scratchpad = {};  // ELF: what its run is told the length by
 
   uint32_t counted_launches() const {

@@ -473,8 +473,8 @@ run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
     Machine::get().take_heap(heap_bytes);
   }
   if (const auto& words = kernel->instance->instance.scratchpad)
-    scratchpad = std::make_shared<bo_impl>(words->parameters.words * sizeof(uint32_t), nullptr, true,
-                                           kExtGroup);
+    scratchpad = std::make_shared<bo_impl>(words->parameters.words * sizeof(uint32_t), nullptr,
+                                           true, kExtGroup);
   job->image = kernel->image;
   job->instance = kernel->instance;
   job->context = &kernel->context->context;

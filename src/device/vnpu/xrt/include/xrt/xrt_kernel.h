@@ -49,7 +49,8 @@ class run {
   }
   void set_arg(int index, const bo& buffer);
 
-  // The words that an ELF's control code reads from the host, in a buffer that XRT made with the run.
+  // The words that an ELF's control code reads from the host, in a buffer that XRT made with the
+  // run.
   bo get_ctrl_scratchpad_bo() const;
 
   void start();
