@@ -190,6 +190,38 @@ Cost causal_conv_cost(const Program& program, const Launch& launch, const Call& 
   return total;
 }
 
+// Two products with the state of each head, its update, and what the delta rule finds under a key.
+Cost recurrence_cost(const Program& program, const Launch& launch, const Call& call,
+                     uint64_t products) {
+  Cost total{state_bytes(program, launch, call), 0};
+  for (const Arg& arg : launch.args) {
+    const Slot& slot = program.slots[arg.slot];
+    if (slot.kind == SlotKind::weight) total.bytes += slot.bytes();
+    if (slot.kind != SlotKind::weight && slot.kind != SlotKind::state)
+      total.bytes += activation_bytes(slot, call);
+  }
+  const Slot& state = slot_of(program, launch, state_arg(launch));
+  total.flops = 2 * products * call.rows * launch.shape.state_rows * state.cols;
+  return total;
+}
+
+Cost delta_rule_cost(const Program& program, const Launch& launch, const Call& call) {
+  return recurrence_cost(program, launch, call, 4);
+}
+
+Cost mamba2_cost(const Program& program, const Launch& launch, const Call& call) {
+  return recurrence_cost(program, launch, call, 3);
+}
+
+Cost split_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 0);
+}
+
+// An exponential, a division and a multiply-add.
+Cost add_gated_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 2);
+}
+
 // Shapes.
 // ---------------------------------------------------------------------------------------------
 
@@ -212,7 +244,8 @@ bool rope_table_fits(const Program& program, const Launch& launch) {
 
 bool rmsnorm_fits(const Program& program, const Launch& launch) {
   const uint64_t width = slot_of(program, launch, 0).cols, group = slot_of(program, launch, 1).cols;
-  return width == slot_of(program, launch, 2).cols && group > 0 && width % group == 0;
+  return width == slot_of(program, launch, 2).cols && group > 0 && width % group == 0 &&
+         group % std::max(1u, launch.shape.groups) == 0;
 }
 
 bool matmul_fits(const Program& program, const Launch& launch) {
@@ -287,6 +320,12 @@ bool top_k_fits(const Program& program, const Launch& launch) {
 
 bool route_fits(const Program& program, const Launch& launch) {
   const Slot &router = slot_of(program, launch, 1), &ids = slot_of(program, launch, 2);
+  const LaunchShape& shape = launch.shape;
+  const bool grouped = shape.groups > 0;
+  if (grouped && (router.rows % shape.groups != 0 || shape.groups_used == 0 ||
+                  shape.groups_used > shape.groups ||
+                  ids.cols > router.rows / shape.groups * shape.groups_used))
+    return false;
   return slot_of(program, launch, 0).cols == router.cols && ids.dtype == DType::i32 &&
          ids.cols > 0 && ids.cols <= router.rows && slot_of(program, launch, 3).cols == ids.cols &&
          (launch.args.size() == 4 || slot_of(program, launch, 4).cols == router.rows);
@@ -323,6 +362,42 @@ bool causal_conv_fits(const Program& program, const Launch& launch) {
          (launch.args.size() == 4 || slot_of(program, launch, 4).cols == x.cols);
 }
 
+// Of a row that has keys and queries of `kv_heads` heads beside the values of `heads`: whether they
+// fit the state, whose argument is `state`, and the result behind it.
+bool recurrence_fits(const Program& program, const Launch& launch, size_t state) {
+  const LaunchShape& shape = launch.shape;
+  const Slot &x = slot_of(program, launch, 0), &states = slot_of(program, launch, state);
+  const Slot& y = slot_of(program, launch, state + 1);
+  if (shape.heads == 0 || shape.kv_heads == 0 || shape.heads % shape.kv_heads != 0 ||
+      !state_fits(states, shape) || shape.state_rows % shape.heads != 0)
+    return false;
+  for (size_t arg = 1; arg < state; ++arg)
+    if (slot_of(program, launch, arg).cols != shape.heads) return false;
+  const uint64_t width = shape.state_rows / shape.heads;  // of a key
+  return y.cols == shape.heads * states.cols && x.cols == y.cols + 2 * shape.kv_heads * width;
+}
+
+bool delta_rule_fits(const Program& program, const Launch& launch) {
+  return recurrence_fits(program, launch, 5);
+}
+
+bool mamba2_fits(const Program& program, const Launch& launch) {
+  return recurrence_fits(program, launch, 5);
+}
+
+bool split_fits(const Program& program, const Launch& launch) {
+  const uint64_t first = slot_of(program, launch, 1).cols,
+                 second = slot_of(program, launch, 2).cols;
+  const uint32_t groups = launch.shape.heads;
+  return groups > 0 && first % groups == 0 && second % groups == 0 && first > 0 && second > 0 &&
+         slot_of(program, launch, 0).cols == first + second;
+}
+
+bool add_gated_fits(const Program& program, const Launch& launch) {
+  return slot_of(program, launch, 0).cols == slot_of(program, launch, 1).cols &&
+         slot_of(program, launch, 2).cols == 1;
+}
+
 bool same_widths(const Program& program, const Launch& launch) {
   for (size_t i = 1; i < launch.args.size(); ++i)
     if (slot_of(program, launch, i).cols != slot_of(program, launch, 0).cols) return false;
@@ -355,7 +430,7 @@ using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 22> kSpecs = {{
+constexpr std::array<KernelSpec, 26> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -410,7 +485,7 @@ constexpr std::array<KernelSpec, 22> kSpecs = {{
     {K::layernorm, "layernorm", "y = (x - mean(x)) / deviation(x) * weight",
      {in("x"), vector("weight"), out("y")}, 3, 3, false,
      Operator::norm_rope, same_widths, layernorm_cost},
-    {K::route, "route", "the experts with the largest x * weight^T (+ bias), in ascending order, and their softmax",
+    {K::route, "route", "the experts with the largest x * weight^T (+ bias), in ascending order, and their softmax; or of sigmoids, where the bias counts for the choice alone",
      {in("x"), matrix("weight"), out("ids", A::integers), out("weights"), vector("bias")}, 4, 5, false,
      Operator::feed_forward, route_fits, route_cost},
     {K::expert_matmul, "expert_matmul", "y[i] = x * weight[ids[i]]^T (+ bias[ids[i]]) for each id of a row; x is one row for all, or one each",
@@ -422,6 +497,18 @@ constexpr std::array<KernelSpec, 22> kSpecs = {{
     {K::causal_conv, "causal_conv", "y = activation(each value's sum of weight * x over the last rows of its sequence (+ bias))",
      {in("x"), vector("weight"), inout("state", A::state), out("y"), vector("bias")}, 4, 5, false,
      Operator::recurrence, causal_conv_fits, causal_conv_cost},
+    {K::split, "split", "y and z = the first and the second part of each of `heads` stretches of x",
+     {in("x"), out("y"), out("z")}, 3, 3, false,
+     Operator::other, split_fits, split_cost},
+    {K::add_gated, "add_gated", "x += sigmoid(gate) * y, with one gate for a row",
+     {inout("x"), in("y"), in("gate")}, 3, 3, true,
+     Operator::feed_forward, add_gated_fits, add_gated_cost},
+    {K::delta_rule, "delta_rule", "the gated delta rule of each head: its state fades, forgets what it has under the key, learns the value, and answers the query; keys and queries of length one",
+     {in("qkv"), in("time"), in("strength"), vector("time_bias"), vector("rates"), inout("state", A::state), out("y")}, 7, 7, false,
+     Operator::recurrence, delta_rule_fits, delta_rule_cost},
+    {K::mamba2, "mamba2", "the state-space recurrence of Mamba-2: each head's state fades, takes in time * x under B, and answers C, and skip * x is added",
+     {in("xbc"), in("time"), vector("time_bias"), vector("rates"), vector("skip"), inout("state", A::state), out("y")}, 7, 7, false,
+     Operator::recurrence, mamba2_fits, mamba2_cost},
 }};
 // clang-format on
 // spec() looks up by position.
@@ -448,13 +535,18 @@ ArgSpec arg_spec(const Launch& launch, size_t arg) {
 
 Operator operator_of(const Launch& launch) {
   if (launch.role == Role::attn_gated) return Operator::attention;
-  if (launch.role == Role::conv_in || launch.role == Role::conv_gated) return Operator::recurrence;
+  for (const Role role : {Role::conv_in, Role::conv_gated, Role::recur_norm, Role::recur_gated})
+    if (launch.role == role) return Operator::recurrence;
+  if (launch.kernel == Kernel::split)
+    return launch.role == Role::recur_time ? Operator::recurrence : Operator::attention;
   const Operator own = spec(launch.kernel).op;
   const bool is_product = own == Operator::projection || launch.kernel == Kernel::cast;
   if (!is_product) return own;
   const Role::Part part = launch.role.part;
   if (part == Role::none) return own;
-  if (part == Role::gate || part == Role::up || part == Role::down) return Operator::feed_forward;
+  for (const Role::Part each : {Role::gate, Role::up, Role::down, Role::shared_gate,
+                                Role::shared_up, Role::shared_down, Role::shared_share})
+    if (part == each) return Operator::feed_forward;
   return part == Role::lm_head ? Operator::head : Operator::projection;
 }
 
@@ -473,7 +565,8 @@ namespace {
 bool looks_at_segments(Kernel kernel) {
   return kernel == Kernel::rope_table || kernel == Kernel::kv_append ||
          kernel == Kernel::attention || kernel == Kernel::prompt_attention ||
-         kernel == Kernel::gather_rows || kernel == Kernel::causal_conv;
+         kernel == Kernel::gather_rows || kernel == Kernel::causal_conv ||
+         kernel == Kernel::delta_rule || kernel == Kernel::mamba2;
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct ArgSpec {
   bool writes = false;
 };
 
-constexpr size_t kMostArgs = 5;
+constexpr size_t kMostArgs = 7;
 constexpr uint32_t kMostTaps = 4;  // causal_conv
 
 struct KernelSpec {

@@ -29,7 +29,8 @@ class Serialiser {
 void add_shape(Serialiser& out, const LaunchShape& shape) {
   const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
                factor, rotated, window, score_cap, activation, experts, weighs_chosen_alone,
-               state_rows] = shape;
+               sigmoid_scores, groups, groups_used, state_rows, tiled_heads, least_time,
+               most_time] = shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
@@ -42,6 +43,12 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(experts);
   out.add(weighs_chosen_alone);
   out.add(state_rows);
+  out.add(tiled_heads);
+  out.add(least_time);
+  out.add(most_time);
+  out.add(sigmoid_scores);
+  out.add(groups);
+  out.add(groups_used);
 }
 
 constexpr std::string_view kPartNames[] = {"none",
@@ -75,6 +82,18 @@ constexpr std::string_view kPartNames[] = {"none",
                                            "conv",
                                            "conv_state",
                                            "conv_gated",
+                                           "recur_in",
+                                           "recur_gate",
+                                           "recur_both",
+                                           "recur_time",
+                                           "recur_rates",
+                                           "recur_strength",
+                                           "recur_skip",
+                                           "recur_state",
+                                           "recur",
+                                           "recur_norm",
+                                           "recur_gated",
+                                           "q_and_gate",
                                            "o",
                                            "attn_post_norm",
                                            "attn_scale",
@@ -92,6 +111,12 @@ constexpr std::string_view kPartNames[] = {"none",
                                            "expert_swiglu",
                                            "expert_down",
                                            "expert_mix",
+                                           "shared_gate",
+                                           "shared_up",
+                                           "shared_swiglu",
+                                           "shared_down",
+                                           "shared_share",
+                                           "shared_mix",
                                            "ffn_post_norm",
                                            "ffn_scale",
                                            "ffn_residual",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -136,6 +137,20 @@ struct Role {
     conv,
     conv_state,
     conv_gated,
+    // A recurrence in the place of attention: what goes through a convolution into it, the gate
+    // behind it, what says how fast its state fades and how strongly a token is written.
+    recur_in,
+    recur_gate,
+    recur_both,  // strength and time, one key head's after the other's
+    recur_time,
+    recur_rates,
+    recur_strength,
+    recur_skip,
+    recur_state,
+    recur,
+    recur_norm,
+    recur_gated,
+    q_and_gate,  // of attention, one head's after the other's
     o,
     attn_post_norm,
     attn_scale,  // scales what attention adds to the residual stream
@@ -153,6 +168,13 @@ struct Role {
     expert_swiglu,
     expert_down,
     expert_mix,
+    // The expert that every token takes, and how much of it.
+    shared_gate,
+    shared_up,
+    shared_swiglu,
+    shared_down,
+    shared_share,
+    shared_mix,
     ffn_post_norm,
     ffn_scale,
     ffn_residual,
@@ -237,8 +259,12 @@ enum class Kernel : uint8_t {
   expert_matmul,
   mix_experts,
   causal_conv,
+  split,
+  add_gated,
+  delta_rule,
+  mamba2,
 };
-constexpr Kernel kLastKernel = Kernel::causal_conv;
+constexpr Kernel kLastKernel = Kernel::mamba2;
 
 struct Arg {
   uint16_t slot = 0;
@@ -259,15 +285,25 @@ struct LaunchShape {
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm, layernorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
-  float factor = 1;         // scale; rope_table: of cosines and sines; soft_cap: the cap
-  uint32_t rotated = 0;     // rope: values of a head that are, the first; 0: all
+  // scale; rope_table: of cosines and sines; soft_cap: the cap; route: of the weights
+  float factor = 1;
+  uint32_t rotated = 0;  // rope: values of a head that are, the first; 0: all
   // attention, kv_append: positions that a query attends to, its own included; 0: all before it
   uint32_t window = 0;
   float score_cap = 0;  // attention: scores become cap * tanh(score / cap); 0: they stay
   Activation activation = Activation::silu;  // swiglu
   uint32_t experts = 0;             // expert_matmul: whose rows follow each other in the weight
   bool weighs_chosen_alone = true;  // route: as in Config
-  uint32_t state_rows = 0;          // what has a state: rows of its slot that one state takes
+  bool sigmoid_scores = false;      // route: scores become their sigmoid, not their softmax
+  // route: experts come in groups, and a token takes those of `groups_used` of them alone. 0: they
+  // do not
+  uint32_t groups = 0;
+  uint32_t groups_used = 0;
+  uint32_t state_rows = 0;  // what has a state: rows of its slot that one state takes
+  // delta_rule: head h reads the key of h % kv_heads, where it otherwise is h / (heads / kv_heads)
+  bool tiled_heads = false;
+  float least_time = 0;  // mamba2: what a token's time is bounded to
+  float most_time = std::numeric_limits<float>::infinity();
 };
 
 struct Launch {

@@ -13,6 +13,7 @@ enum class Activation : uint8_t {
   swiglu_oai,
   sigmoid,  // 1 / (1 + exp(-x)), of the attention's output
   none,     // x
+  relu,     // max(x, 0); of what it multiplies, too, it is squared ReLU
 };
 
 }  // namespace tyto

@@ -156,8 +156,30 @@ struct ConvRows {
   size_t state_stride;
 };
 
+// Columns of a recurrent state that are taken together. They lie side by side for it, all rows of
+// them, and so in the cache while the tokens of a call pass.
+constexpr size_t kRecurrenceColumns = 32;
+
+// One token of a recurrence over a state [rows, columns]:
+//   added = write * (values - read * (key^T state))
+//   state = decay * state + key * added
+//   out = answer * (query^T state) + skip * values
+struct RecurrenceToken {
+  const float* key;    // [rows]
+  const float* query;  // [rows]
+  float decay;
+  float read;  // 0: what the state has under the key is not taken away
+  float write;
+  float answer;
+  float skip;
+};
+
 struct RecurrentLoops {
   void (*convolve)(const ConvRows& job);
+  // `state` has kRecurrenceColumns columns, and so have values and out.
+  void (*recur)(float* state, size_t rows, const RecurrenceToken& token, const float* values,
+                float* out);
+  float (*sum_of_squares)(const float* x, size_t count);
 };
 
 // The fastest a core can go: rounds of independent operations, and how many a round has.

@@ -510,29 +510,77 @@ void mix_rows(const float* x, size_t stride, const float* weights, size_t used, 
     for (size_t i = 0; i < width; ++i) out[i] += weights[e] * x[e * stride + i];
 }
 
-void choose_experts(std::span<const float> scores, size_t used, bool weighs_chosen_alone,
-                    int32_t* ids, float* weights) {
-  // NaN is larger than nothing; experts are chosen all the same, and weights tell of it.
+namespace {
+
+// Negative infinity for all experts of the groups whose two best add up to less than others'.
+void keep_best_groups(std::span<float> merits, const LaunchShape& shape) {
+  const size_t width = merits.size() / shape.groups;
+  std::vector<std::pair<float, size_t>> groups;
+  for (size_t g = 0; g < shape.groups; ++g) {
+    float best = -INFINITY, second = -INFINITY;
+    for (const float merit : merits.subspan(g * width, width)) {
+      second = std::max(second, std::min(best, merit));
+      best = std::max(best, merit);
+    }
+    groups.emplace_back(width == 1 ? best : best + second, g);
+  }
+  std::ranges::stable_sort(groups, [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (size_t i = shape.groups_used; i < groups.size(); ++i)
+    std::ranges::fill(merits.subspan(groups[i].second * width, width), -INFINITY);
+}
+
+// NaN is larger than nothing; experts are chosen all the same, and weights tell of it.
+void choose_best(std::span<const float> merits, size_t used, int32_t* ids) {
   for (size_t n = 0; n < used; ++n) {
     const auto is_free = [&](size_t e) {
       return std::find(ids, ids + n, static_cast<int32_t>(e)) == ids + n;
     };
     size_t best = 0;
     while (!is_free(best)) ++best;
-    for (size_t e = best + 1; e < scores.size(); ++e)
-      if (scores[e] > scores[best] && is_free(e)) best = e;
+    for (size_t e = best + 1; e < merits.size(); ++e)
+      if (merits[e] > merits[best] && is_free(e)) best = e;
     ids[n] = static_cast<int32_t>(best);
   }
-  const float largest = scores[static_cast<size_t>(ids[0])];
-  std::sort(ids, ids + used);
+}
+
+float weigh_by_softmax(std::span<const float> scores, const Routes& routes, const int32_t* ids,
+                       float largest, float* weights) {
   float total = 0;
-  for (size_t n = 0; n < used; ++n)
+  for (size_t n = 0; n < routes.used; ++n)
     total += weights[n] = std::exp(scores[static_cast<size_t>(ids[n])] - largest);
-  if (!weighs_chosen_alone) {
-    total = 0;
-    for (const float score : scores) total += std::exp(score - largest);
-  }
-  for (size_t n = 0; n < used; ++n) weights[n] /= total;
+  if (routes.shape.weighs_chosen_alone) return total;
+  total = 0;
+  for (const float score : scores) total += std::exp(score - largest);
+  return total;
+}
+
+float weigh_by_sigmoid(std::span<const float> scores, const Routes& routes, const int32_t* ids,
+                       float* weights) {
+  float total = 0;
+  for (size_t n = 0; n < routes.used; ++n)
+    total += weights[n] = scores[static_cast<size_t>(ids[n])];
+  constexpr float kLeast = 1e-20f;  // so that scores that are all zero weigh nothing
+  return routes.shape.weighs_chosen_alone ? total + kLeast : 1;
+}
+
+}  // namespace
+
+void choose_experts(std::span<float> scores, const Routes& routes, int32_t* ids, float* weights) {
+  static thread_local std::vector<float> merits;
+  const LaunchShape& shape = routes.shape;
+  if (shape.sigmoid_scores)
+    for (float& score : scores) score = 1 / (1 + std::exp(-score));
+  merits.assign(scores.begin(), scores.end());
+  if (routes.bias != nullptr)
+    for (size_t e = 0; e < merits.size(); ++e) merits[e] += routes.bias[e];
+  if (shape.groups_used < shape.groups) keep_best_groups(merits, shape);
+  choose_best(merits, routes.used, ids);
+  const float largest = scores[static_cast<size_t>(ids[0])];
+  std::sort(ids, ids + routes.used);
+  const float total = shape.sigmoid_scores
+                          ? weigh_by_sigmoid(scores, routes, ids, weights)
+                          : weigh_by_softmax(scores, routes, ids, largest, weights);
+  for (size_t n = 0; n < routes.used; ++n) weights[n] = weights[n] / total * shape.factor;
 }
 
 }  // namespace tyto::cpu

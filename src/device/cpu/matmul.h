@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/scratch_buffer.h"
+#include "program/program.h"
 
 namespace tyto::cpu {
 
@@ -129,9 +130,15 @@ size_t multiply_experts(const ExpertGroup& group, ThreadPool& pool, const InnerL
 void mix_rows(const float* x, size_t stride, const float* weights, size_t used, size_t width,
               float* out);
 
+// What routing does with a row of scores, as LaunchShape has it.
+struct Routes {
+  size_t used;
+  const LaunchShape& shape;
+  const float* bias = nullptr;  // of sigmoids alone: added for the choice, not in the weights
+};
+
 // The best `used` of a row of scores, in ascending order, and their softmax, which is over them
-// alone or over all.
-void choose_experts(std::span<const float> scores, size_t used, bool weighs_chosen_alone,
-                    int32_t* ids, float* weights);
+// alone or over all; or their sigmoids, which add up to one or not.
+void choose_experts(std::span<float> scores, const Routes& routes, int32_t* ids, float* weights);
 
 }  // namespace tyto::cpu

@@ -119,12 +119,14 @@ void rmsnorm_with_bf16_sums(const float* x, const float* weight, float* y, size_
 
 void rmsnorm(const Operation& op) {
   const auto norm = op.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
-  const size_t width = op.args[1].cols;
+  const size_t parts = std::max(1u, op.shape.groups);  // of the weight
+  const size_t width = op.args[1].cols / parts;
   const size_t groups_per_row = op.args[0].cols / width;
   const size_t groups = op.call.rows * groups_per_row;
   op.pool.parallel_for(groups, kRowGrain * groups_per_row, [&](size_t begin, size_t end) {
     for (size_t g = begin; g < end; ++g)
-      norm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width, op.shape.eps);
+      norm(op.data(0) + g * width, op.data(1) + g % parts * width, op.data(2) + g * width, width,
+           op.shape.eps);
   });
 }
 
@@ -418,12 +420,15 @@ void route(const Operation& op) {
   const size_t experts = op.args[1].rows, used = op.args[2].cols;
   float* const scores = memory.at_least(op.call.rows * experts);
   MatmulTarget target = matmul_target(op);
-  target.bias = op.arg_count > 4 ? op.data(4) : nullptr;
+  const float* const bias = op.arg_count > 4 ? op.data(4) : nullptr;
+  const bool is_of_choice = op.shape.sigmoid_scores;
+  target.bias = is_of_choice ? nullptr : bias;
   target.y = scores;
   multiply({op.data(0), op.call.rows, op.args[1].cols, {&target, 1}}, op.pool, op.loops);
   op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)
-      choose_experts({scores + t * experts, experts}, used, op.shape.weighs_chosen_alone,
+      choose_experts({scores + t * experts, experts},
+                     {used, op.shape, is_of_choice ? bias : nullptr},
                      op.data<int32_t>(2) + t * used, op.data(3) + t * used);
   });
 }
@@ -444,13 +449,37 @@ void mix_experts(const Operation& op) {
   });
 }
 
+void split(const Operation& op) {
+  const size_t groups = op.shape.heads, width = op.args[0].cols / groups;
+  const size_t first = op.args[1].cols / groups, second = op.args[2].cols / groups;
+  op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
+    for (size_t g = begin * groups; g < end * groups; ++g) {
+      const float* x = op.data(0) + g * width;
+      std::memcpy(op.data(1) + g * first, x, first * sizeof(float));
+      std::memcpy(op.data(2) + g * second, x + first, second * sizeof(float));
+    }
+  });
+}
+
+void add_gated(const Operation& op) {
+  const size_t width = op.args[0].cols;
+  op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      const float gate = 1 / (1 + std::exp(-op.data(2)[t]));
+      float* x = op.data(0) + t * width;
+      const float* y = op.data(1) + t * width;
+      for (size_t i = 0; i < width; ++i) x[i] += gate * y[i];
+    }
+  });
+}
+
 struct KernelFunction {
   Kernel kernel;
   void (*run)(const Operation&);
 };
 
 // In the order of Kernel.
-constexpr std::array<KernelFunction, 22> kFunctions = {{
+constexpr std::array<KernelFunction, 26> kFunctions = {{
     {Kernel::embed, embed},
     {Kernel::rope_table, rope_table},
     {Kernel::rmsnorm, rmsnorm},
@@ -473,6 +502,10 @@ constexpr std::array<KernelFunction, 22> kFunctions = {{
     {Kernel::expert_matmul, expert_matmul},
     {Kernel::mix_experts, mix_experts},
     {Kernel::causal_conv, causal_conv},
+    {Kernel::split, split},
+    {Kernel::add_gated, add_gated},
+    {Kernel::delta_rule, delta_rule},
+    {Kernel::mamba2, mamba2},
 }};
 
 // run() looks up by position.

@@ -32,5 +32,7 @@ void for_each_run(const Segment& segment, const Visit& visit) {
 }
 
 void causal_conv(const Operation& op);
+void delta_rule(const Operation& op);
+void mamba2(const Operation& op);
 
 }  // namespace tyto::cpu

@@ -374,6 +374,10 @@ class Lowering {
       case Kernel::matmul_i8:
       case Kernel::matmul_q8:
       case Kernel::causal_conv:
+      case Kernel::split:
+      case Kernel::add_gated:
+      case Kernel::delta_rule:
+      case Kernel::mamba2:
         TYTO_ASSERT(false);  // why_not() refused it
     }
     return 1;
@@ -404,12 +408,17 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::matmul_i8:
     case Kernel::matmul_q8:
     case Kernel::causal_conv:
+    case Kernel::split:
+    case Kernel::add_gated:
+    case Kernel::delta_rule:
+    case Kernel::mamba2:
       return "it has no such kernel";
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;
       return "it casts only between f32, f16 and bf16";
     case Kernel::rmsnorm:
       if (launch.shape.bf16_sums) return "it adds squares up in f32";
+      if (launch.shape.groups > 1) return "its norms have one weight for all groups";
       break;
     case Kernel::rope:
       if (launch.args.size() > 2 && launch.shape.rotated != 0) return "it rotates parts in place";

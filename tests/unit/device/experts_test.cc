@@ -169,20 +169,46 @@ TEST(Experts, TheBestAreChosenInAscendingOrder) {
   const std::vector<float> scores = {1, 5, -2, 4, 5.5f, 0};
   int32_t ids[3];
   float weights[3];
-  choose_experts(scores, 3, true, ids, weights);
+  choose_experts(scores, {3, {}}, ids, weights);
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{1, 3, 4}));
   const double chosen = std::exp(5.0) + std::exp(4.0) + std::exp(5.5);
   EXPECT_NEAR(weights[1], std::exp(4.0) / chosen, 1e-6);
-  choose_experts(scores, 3, false, ids, weights);
+  choose_experts(scores, {3, {.weighs_chosen_alone = false}}, ids, weights);
   const double all = chosen + std::exp(1.0) + std::exp(-2.0) + 1;
   EXPECT_NEAR(weights[2], std::exp(5.5) / all, 1e-6);
 }
 
-TEST(Experts, NotANumberChoosesSomeAndShows) {
-  const std::vector<float> scores(4, std::nanf(""));
+TEST(Experts, SigmoidsWithABiasChooseByTheSumAndWeighWithoutIt) {
+  std::vector<float> scores = {2, -1, 0, 3}, again = scores;
+  const std::vector<float> bias = {-1, 1, 0, 0};
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   int32_t ids[2];
   float weights[2];
-  choose_experts(scores, 2, true, ids, weights);
+  choose_experts(scores, {2, {.factor = 2.5f, .sigmoid_scores = true}, bias.data()}, ids, weights);
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + 2), (std::vector<int32_t>{1, 3}));
+  const double total = sigmoid(-1) + sigmoid(3);
+  EXPECT_NEAR(weights[0], 2.5 * sigmoid(-1) / total, 1e-6);
+  EXPECT_NEAR(weights[1], 2.5 * sigmoid(3) / total, 1e-6);
+  choose_experts(again, {2, {.weighs_chosen_alone = false, .sigmoid_scores = true}}, ids, weights);
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + 2), (std::vector<int32_t>{0, 3}));
+  EXPECT_NEAR(weights[0], sigmoid(2), 1e-6);
+}
+
+// The second group has the best expert, the first and the third have the best two together.
+TEST(Experts, AreTakenFromTheGroupsWhoseTwoBestAddUpToMost) {
+  std::vector<float> scores = {2, 2, -4, 5, -9, -9, 3, 1, 0};
+  int32_t ids[3];
+  float weights[3];
+  const LaunchShape shape{.sigmoid_scores = true, .groups = 3, .groups_used = 2};
+  choose_experts(scores, {3, shape}, ids, weights);
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{0, 1, 6}));
+}
+
+TEST(Experts, NotANumberChoosesSomeAndShows) {
+  std::vector<float> scores(4, std::nanf(""));
+  int32_t ids[2];
+  float weights[2];
+  choose_experts(scores, {2, {}}, ids, weights);
   EXPECT_EQ(ids[0], 0);
   EXPECT_EQ(ids[1], 1);
   EXPECT_TRUE(std::isnan(weights[0]));

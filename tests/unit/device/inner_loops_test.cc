@@ -159,6 +159,65 @@ TEST_P(InnerLoopsTest, ElementwiseLoops) {
   }
 }
 
+// The plain definition of a recurrence's token.
+void recur_plainly(std::vector<double>& state, size_t rows, const RecurrenceToken& token,
+                   const float* values, float* out) {
+  for (size_t c = 0; c < kRecurrenceColumns; ++c) {
+    double found = 0, answer = 0;
+    for (size_t r = 0; r < rows; ++r) found += state[r * kRecurrenceColumns + c] * token.key[r];
+    const double added = token.write * (values[c] - token.read * found);
+    for (size_t r = 0; r < rows; ++r) {
+      double& value = state[r * kRecurrenceColumns + c];
+      value = token.decay * value + token.key[r] * added;
+      answer += value * token.query[r];
+    }
+    out[c] = static_cast<float>(token.answer * answer + token.skip * values[c]);
+  }
+}
+
+TEST_P(InnerLoopsTest, RecurrencesAreThoseOfPlainLoops) {
+  for (const size_t rows : {1, 7, 16, 128})
+    for (const float read : {0.0f, 0.9f}) {
+      std::vector<float> state(rows * kRecurrenceColumns, 0.0f), y(kRecurrenceColumns),
+          plain_y(kRecurrenceColumns);
+      std::vector<double> plain(state.size(), 0.0);
+      for (unsigned t = 0; t < 20; ++t) {
+        const auto key = random_values(rows, 3 * t), query = random_values(rows, 3 * t + 1);
+        const auto values = random_values(kRecurrenceColumns, 3 * t + 2);
+        const auto factor = 1.0f / static_cast<float>(rows);
+        const RecurrenceToken token{key.data(),    query.data(), 0.9f, read * factor,
+                                    0.5f * factor, 0.25f,        read};
+        loops_.recurrent->recur(state.data(), rows, token, values.data(), y.data());
+        recur_plainly(plain, rows, token, values.data(), plain_y.data());
+        for (size_t c = 0; c < y.size(); ++c)
+          ASSERT_NEAR(y[c], plain_y[c], 2e-5) << rows << " " << t;
+      }
+    }
+}
+
+TEST_P(InnerLoopsTest, ANumberThatIsNoneStaysInItsColumnOfAState) {
+  std::vector<float> state(8 * kRecurrenceColumns, 1.0f), y(kRecurrenceColumns);
+  const std::vector<float> key(8, 0.5f);
+  std::vector<float> values(kRecurrenceColumns, 1.0f);
+  values[3] = std::numeric_limits<float>::quiet_NaN();
+  const RecurrenceToken token{key.data(), key.data(), 0.5f, 0.1f, 1.0f, 1.0f, 0.0f};
+  loops_.recurrent->recur(state.data(), 8, token, values.data(), y.data());
+  for (size_t c = 0; c < y.size(); ++c) EXPECT_EQ(std::isnan(y[c]), c == 3) << c;
+}
+
+TEST_P(InnerLoopsTest, SquaredReluIsZeroBelowZeroAndKeepsWhatIsNoNumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> x = {-1e30f, -2.0f, -0.0f, 0.0f, 0.5f, 3.0f, 1e10f, nan, 2.0f};
+  std::vector<float> y(x.size());
+  loops_.swiglu(Activation::relu, x.data(), x.data(), y.data(), x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i]))
+      EXPECT_TRUE(std::isnan(y[i]));
+    else
+      EXPECT_EQ(y[i], x[i] > 0 ? x[i] * x[i] : 0.0f) << x[i];
+  }
+}
+
 TEST_P(InnerLoopsTest, SwigluIsRightAtTheEndsOfTheScale) {
   const std::vector<float> gate = {0.0f,   -0.0f,   1e-30f, -1e-30f, 20.0f, -20.0f, 88.0f, -88.0f,
                                    100.0f, -100.0f, 1e30f,  -1e30f,  1e-3f, -1e-3f, 3.0f,  -3.0f};

@@ -21,6 +21,13 @@ Slot cache() {
   return {"cache", SlotKind::kv, DType::f16, 2 * 256, 32};
 }
 
+constexpr uint64_t kTaps = 4;
+
+// Of one sequence.
+Slot state(uint64_t rows, uint64_t cols) {
+  return {"state", SlotKind::state, DType::f32, rows, cols};
+}
+
 // The slots of a kernel's required arguments. A new kernel does not compile here until it has some.
 std::vector<Slot> slots_of(Kernel kernel) {
   switch (kernel) {
@@ -62,9 +69,18 @@ std::vector<Slot> slots_of(Kernel kernel) {
       return {rows(), weight(8 * 32), rows(2, DType::i32), rows(2 * 32)};
     case Kernel::mix_experts:
       return {rows(2 * kWide), rows(2), rows()};
+    case Kernel::split:
+      return {rows(2 * kWide), rows(), rows()};
+    case Kernel::add_gated:
+      return {rows(), rows(), rows(1)};
+    case Kernel::delta_rule:
+      return {rows(3 * kWide), rows(2),          rows(2), weight(1, 2),
+              weight(1, 2),    state(kWide, 32), rows()};
+    case Kernel::mamba2:
+      return {rows(3 * kWide), rows(2),          weight(1, 2), weight(1, 2),
+              weight(1, 2),    state(kWide, 32), rows()};
     case Kernel::causal_conv:
-      return {
-          rows(), weight(1, 3 * kWide), {"state", SlotKind::state, DType::f32, 8, kWide}, rows()};
+      return {rows(), weight(1, kTaps * kWide), state(kTaps - 1, kWide), rows()};
   }
   return {};
 }
@@ -73,13 +89,9 @@ Program program_of(Kernel kernel) {
   Program program{
       .name = std::string(spec(kernel).name), .slots = slots_of(kernel), .launches = {}};
   Launch launch{.kernel = kernel, .name = program.name, .args = {}};
-  launch.shape = {.heads = 2,
-                  .kv_heads = 2,
-                  .head_dim = 32,
-                  .context = 256,
-                  .page = 256,
-                  .experts = 8,
-                  .state_rows = 2};
+  launch.shape = {
+      .heads = 2, .kv_heads = 2, .head_dim = 32, .context = 256, .page = 256, .experts = 8};
+  launch.shape.state_rows = kernel == Kernel::causal_conv ? kTaps - 1 : kWide;
   for (uint16_t i = 0; i < program.slots.size(); ++i) {
     const ArgSpec arg = spec(kernel).args[i];
     launch.args.push_back({i, arg.reads, arg.writes});

@@ -161,6 +161,11 @@ struct Product {
   TYTO_INLINE Vec of(Vec gate, Vec up) { return mul(gate, up); }
 };
 
+// A product with 0 or 1 would make an infinity a NaN; max() takes its second where one is a NaN.
+struct Relu {
+  TYTO_INLINE Vec of(Vec gate, Vec up) { return mul(max(zero(), gate), up); }
+};
+
 template <typename Gate>
 TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t count) {
   size_t i = 0;
@@ -185,6 +190,8 @@ void swiglu(Activation activation, const float* gate, const float* up, float* y,
       return swiglu_of<Sigmoid>(gate, up, y, count);
     case Activation::none:
       return swiglu_of<Product>(gate, up, y, count);
+    case Activation::relu:
+      return swiglu_of<Relu>(gate, up, y, count);
   }
 }
 

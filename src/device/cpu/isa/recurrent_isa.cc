@@ -62,10 +62,109 @@ void convolve(const ConvRows& job) {
   convolve_of<4>(job);
 }
 
+// The recurrence of the delta rule and of Mamba-2 over some columns of one head's state.
+
+constexpr size_t kVecs = kRecurrenceColumns / kLanes;
+// Sums over the rows, so that one addition need not wait for the last: eight in all.
+constexpr size_t kSums = kVecs >= 8 ? 1 : 8 / kVecs;
+
+struct Columns {
+  Vec of[kVecs];
+};
+
+TYTO_INLINE Columns load_columns(const float* p) {
+  Columns result;
+  for (size_t v = 0; v < kVecs; ++v) result.of[v] = load(p + v * kLanes);
+  return result;
+}
+
+// The sum over the rows of factors[i] * state[i], in an order that the rows alone decide.
+TYTO_INLINE Columns weighted_sum(const float* state, size_t rows, const float* factors) {
+  Vec sums[kSums][kVecs];
+  for (size_t s = 0; s < kSums; ++s)
+    for (size_t v = 0; v < kVecs; ++v) sums[s][v] = zero();
+  size_t row = 0;
+  for (; row + kSums <= rows; row += kSums)
+    for (size_t s = 0; s < kSums; ++s) {
+      const Vec factor = broadcast(factors[row + s]);
+      for (size_t v = 0; v < kVecs; ++v)
+        sums[s][v] =
+            fma(load(state + (row + s) * kRecurrenceColumns + v * kLanes), factor, sums[s][v]);
+    }
+  for (size_t s = 0; row < rows; ++row, ++s) {
+    const Vec factor = broadcast(factors[row]);
+    for (size_t v = 0; v < kVecs; ++v)
+      sums[s][v] = fma(load(state + row * kRecurrenceColumns + v * kLanes), factor, sums[s][v]);
+  }
+  Columns result;
+  for (size_t v = 0; v < kVecs; ++v) {
+    result.of[v] = sums[0][v];
+    for (size_t s = 1; s < kSums; ++s) result.of[v] = add(result.of[v], sums[s][v]);
+  }
+  return result;
+}
+
+// state = decay * state + keys * added, and the sum over the rows of queries * state.
+TYTO_INLINE Columns update(float* state, size_t rows, const RecurrenceToken& token,
+                           const Columns& added) {
+  const Vec decay = broadcast(token.decay);
+  Vec sums[kSums][kVecs];
+  for (size_t s = 0; s < kSums; ++s)
+    for (size_t v = 0; v < kVecs; ++v) sums[s][v] = zero();
+  const auto one = [&](size_t row, size_t s) __attribute__((always_inline)) {
+    const Vec key = broadcast(token.key[row]), query = broadcast(token.query[row]);
+    for (size_t v = 0; v < kVecs; ++v) {
+      float* const at = state + row * kRecurrenceColumns + v * kLanes;
+      const Vec value = fma(load(at), decay, mul(key, added.of[v]));
+      store(at, value);
+      sums[s][v] = fma(value, query, sums[s][v]);
+    }
+  };
+  size_t row = 0;
+  for (; row + kSums <= rows; row += kSums)
+    for (size_t s = 0; s < kSums; ++s) one(row + s, s);
+  for (size_t s = 0; row < rows; ++row, ++s) one(row, s);
+  Columns result;
+  for (size_t v = 0; v < kVecs; ++v) {
+    result.of[v] = sums[0][v];
+    for (size_t s = 1; s < kSums; ++s) result.of[v] = add(result.of[v], sums[s][v]);
+  }
+  return result;
+}
+
+void recur(float* state, size_t rows, const RecurrenceToken& token, const float* values,
+           float* out) {
+  Columns added = load_columns(values);
+  if (token.read != 0) {
+    const Columns found = weighted_sum(state, rows, token.key);
+    const Vec read = broadcast(token.read);
+    for (size_t v = 0; v < kVecs; ++v) added.of[v] = sub(added.of[v], mul(read, found.of[v]));
+  }
+  const Vec write = broadcast(token.write), answer = broadcast(token.answer);
+  for (size_t v = 0; v < kVecs; ++v) added.of[v] = mul(write, added.of[v]);
+  const Columns found = update(state, rows, token, added);
+  const Vec skip = broadcast(token.skip);
+  for (size_t v = 0; v < kVecs; ++v)
+    store(out + v * kLanes, fma(load(values + v * kLanes), skip, mul(answer, found.of[v])));
+}
+
+float sum_of_squares(const float* x, size_t count) {
+  Vec sums[4] = {zero(), zero(), zero(), zero()};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes)
+    for (size_t s = 0; s < 4; ++s) {
+      const Vec value = load(x + i + s * kLanes);
+      sums[s] = fma(value, value, sums[s]);
+    }
+  float total = sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+  for (; i < count; ++i) total += x[i] * x[i];
+  return total;
+}
+
 }  // namespace
 
 const RecurrentLoops& recurrent_loops() {
-  static const RecurrentLoops loops = {convolve};
+  static const RecurrentLoops loops = {convolve, recur, sum_of_squares};
   return loops;
 }
 

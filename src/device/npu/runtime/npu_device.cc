@@ -77,7 +77,8 @@ class NpuDevice : public Device {
     if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
       return "its kernels' gates go through SiLU";
     if (launch.kernel == Kernel::route || launch.kernel == Kernel::expert_matmul ||
-        launch.kernel == Kernel::mix_experts || launch.role == Role::expert_swiglu)
+        launch.kernel == Kernel::mix_experts || launch.kernel == Kernel::add_gated ||
+        launch.role == Role::expert_swiglu)
       return Refusal("the host reads the experts that a token takes, and no others", "experts");
     const std::string& beyond = core_.env.model.beyond_images;
     if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
