@@ -268,7 +268,12 @@ void add_mixing(Builder& build, const Config& config, const LayerWeights& weight
 // Where the output's projection finds what attention gave. What a gate lets through has a slot of
 // its own, for the reason that add_scale gives.
 uint16_t attention_output(Builder& build, const Config& config, uint32_t layer) {
-  if (!config.attends(layer)) return build.activation(Role::conv_gated, config.emb);
+  if (config.kind_of(layer) == LayerKind::short_conv)
+    return build.activation(Role::conv_gated, config.emb);
+  if (config.kind_of(layer) == LayerKind::delta_rule)
+    return build.activation(Role::recur_gated, config.recurrent.values());
+  if (config.kind_of(layer) == LayerKind::mamba2)
+    return build.activation(Role::recur_norm, config.recurrent.values());
   return build.activation(config.attention_gate ? Role::attn_gated : Role::attention,
                           config.q_width());
 }
@@ -298,12 +303,16 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
 
   build.enter_block(Block::rms_qkv_rope);
   const uint16_t in = add_norm(build, Role::attn_norm, weights.attn_norm, x, Role::normed);
-  add_projections(build, {{Role::q, in, weights.q, weights.q_lora, q, weights.q_bias},
+  const uint16_t projected =
+      config.attention_gate ? build.activation(Role::q_and_gate, config.q_rows()) : q;
+  add_projections(build, {{Role::q, in, weights.q, weights.q_lora, projected, weights.q_bias},
                           {Role::k, in, weights.k, weights.k_lora, k, weights.k_bias},
                           {Role::v, in, weights.v, weights.v_lora, v, weights.v_bias}});
-  if (config.attention_gate)
-    add_projections(build, {{Role::attn_gate, in, weights.attn_gate, kNoLora,
-                             build.activation(Role::attn_gate, config.q_width())}});
+  if (config.attention_gate) {
+    build.launch(Kernel::split, Role::attn_gate, {projected},
+                 {q, build.activation(Role::attn_gate, config.q_width())});
+    build.last().shape.heads = config.heads;
+  }
   add_head_norm(build, Role::q | Facet::norm, config.heads, q, weights.q_norm);
   add_rope(build, Role::q_rope, config.heads, q, turns, config.rope.rotated);
   add_head_norm(build, Role::k | Facet::norm, config.kv_heads, k, weights.k_norm);
@@ -380,7 +389,10 @@ uint16_t add_experts(Builder& build, const Config& config, const LayerWeights& w
     biases.push_back(build.weight(Role::router | Facet::bias, weights.router_bias));
   build.launch(Kernel::route, Role::router, {in, build.weight(Role::router, weights.router)},
                {build.expert_ids(), build.expert_weights()}, biases);
-  build.last().shape.weighs_chosen_alone = config.weighs_chosen_alone;
+  LaunchShape& routes = build.last().shape;
+  routes.weighs_chosen_alone = config.weighs_chosen_alone;
+  routes.sigmoid_scores = config.sigmoid_routing;
+  routes.factor = config.expert_scale;
   add_expert_matmul(build, config, {Role::expert_gate, weights.gate, weights.expert_gate_bias}, in,
                     gate);
   add_expert_matmul(build, config, {Role::expert_up, weights.up, weights.expert_up_bias}, in, up);
@@ -404,6 +416,110 @@ uint16_t add_gated(Builder& build, const Config& config, const LayerWeights& wei
   return delta;
 }
 
+// Qwen3.5: a convolution, the gated delta rule, and a norm of each head behind a gate.
+void add_delta_rule(Builder& build, const Config& config, uint32_t layer,
+                    const LayerWeights& weights) {
+  const RecurrentHeads& shape = config.recurrent;
+  const uint16_t x = build.activation(Role::x, config.emb);
+  const uint16_t inner = build.activation(Role::recur_in, shape.channels());
+  const uint16_t gate = build.activation(Role::recur_gate, shape.values());
+  const uint16_t time = build.activation(Role::recur_time, shape.heads);
+  const uint16_t strength = build.activation(Role::recur_strength, shape.heads);
+  const uint16_t convolved = build.activation(Role::conv, shape.channels());
+  const uint16_t mixed = build.activation(Role::recur, shape.values());
+
+  build.enter_block(Block::recurrence);
+  const uint16_t in = add_norm(build, Role::attn_norm, weights.attn_norm, x, Role::normed);
+  add_projections(build, {{Role::recur_in, in, weights.recur_in, kNoLora, inner},
+                          {Role::recur_gate, in, weights.recur_gate, kNoLora, gate}});
+  if (shape.is_joint) {
+    const uint16_t both = build.activation(Role::recur_both, uint64_t{2} * shape.heads);
+    add_projections(build, {{Role::recur_both, in, weights.recur_both, kNoLora, both}});
+    build.launch(Kernel::split, Role::recur_time, {both}, {strength, time});
+    build.last().shape.heads = shape.key_heads;
+  } else {
+    add_projections(build, {{Role::recur_time, in, weights.recur_time, kNoLora, time},
+                            {Role::recur_strength, in, weights.recur_strength, kNoLora, strength}});
+  }
+  build.launch_with_state(Kernel::causal_conv, Role::conv,
+                          {inner, build.weight(Role::conv, weights.conv)}, Role::conv_state,
+                          convolved);
+  build.launch_with_state(Kernel::delta_rule, Role::recur,
+                          {convolved, time, strength,
+                           build.weight(Role::recur_time | Facet::bias, weights.recur_time_bias),
+                           build.weight(Role::recur_rates, weights.recur_rates)},
+                          Role::recur_state, mixed);
+  LaunchShape& launch = build.last().shape;
+  launch.heads = shape.heads;
+  launch.kv_heads = shape.key_heads;
+  launch.tiled_heads = shape.is_tiled;
+  launch.eps = 1e-6f;  // of the lengths of keys and queries
+  const uint16_t normed = build.activation(Role::recur_norm, shape.values());
+  build.launch(Kernel::rmsnorm, Role::recur_norm,
+               {mixed, build.weight(Role::recur_norm, weights.recur_norm)}, {normed});
+  build.last().shape.heads = shape.heads;
+  build.launch(Kernel::swiglu, Role::recur_gated, {gate, normed},
+               {attention_output(build, config, layer)});
+}
+
+// Granite 4 and Nemotron: a convolution, the recurrence of Mamba-2, a gate and a norm behind it.
+void add_mamba2(Builder& build, const Config& config, uint32_t layer, const LayerWeights& weights) {
+  const RecurrentHeads& shape = config.recurrent;
+  const uint16_t x = build.activation(Role::x, config.emb);
+  const uint16_t inner = build.activation(Role::recur_in, shape.channels());
+  const uint16_t gate = build.activation(Role::recur_gate, shape.values());
+  const uint16_t time = build.activation(Role::recur_time, shape.heads);
+  const uint16_t convolved = build.activation(Role::conv, shape.channels());
+  const uint16_t mixed = build.activation(Role::recur, shape.values());
+  const uint16_t let_out = build.activation(Role::recur_gated, shape.values());
+
+  build.enter_block(Block::recurrence);
+  const uint16_t in = add_norm(build, Role::attn_norm, weights.attn_norm, x, Role::normed);
+  add_projections(build, {{Role::recur_gate, in, weights.recur_gate, kNoLora, gate},
+                          {Role::recur_in, in, weights.recur_in, kNoLora, inner},
+                          {Role::recur_time, in, weights.recur_time, kNoLora, time}});
+  std::vector<uint16_t> biases;
+  if (!weights.conv_bias.empty())
+    biases.push_back(build.weight(Role::conv | Facet::bias, weights.conv_bias));
+  build.launch_with_state(Kernel::causal_conv, Role::conv,
+                          {inner, build.weight(Role::conv, weights.conv)}, Role::conv_state,
+                          convolved, biases);
+  build.launch_with_state(
+      Kernel::mamba2, Role::recur,
+      {convolved, time, build.weight(Role::recur_time | Facet::bias, weights.recur_time_bias),
+       build.weight(Role::recur_rates, weights.recur_rates),
+       build.weight(Role::recur_skip, weights.recur_skip)},
+      Role::recur_state, mixed);
+  LaunchShape& launch = build.last().shape;
+  launch.heads = shape.heads;
+  launch.kv_heads = shape.key_heads;
+  launch.least_time = config.least_time;
+  launch.most_time = config.most_time;
+  build.launch(Kernel::swiglu, Role::recur_gated, {gate, mixed}, {let_out});
+  build.launch(Kernel::rmsnorm, Role::recur_norm,
+               {let_out, build.weight(Role::recur_norm, weights.recur_norm)},
+               {attention_output(build, config, layer)});
+  build.last().shape.groups = config.recurrent_norms;
+}
+
+// What the expert of every token adds to what the chosen ones give.
+void add_shared_expert(Builder& build, const Config& config, const LayerWeights& weights,
+                       uint16_t in, uint16_t sum) {
+  const uint16_t gate = build.activation(Role::shared_gate, config.shared_hidden);
+  const uint16_t up = build.activation(Role::shared_up, config.shared_hidden);
+  const uint16_t down = build.activation(Role::shared_down, config.emb);
+  add_projections(build, {{Role::shared_gate, in, weights.shared_gate, kNoLora, gate},
+                          {Role::shared_up, in, weights.shared_up, kNoLora, up}});
+  build.launch(Kernel::swiglu, Role::shared_swiglu, {gate, up}, {gate});
+  build.last().shape.activation = config.activation;
+  add_projections(build, {{Role::shared_down, gate, weights.shared_down, kNoLora, down}});
+  if (!config.shared_gate) return build.launch_in_place(Kernel::add, Role::shared_mix, sum, down);
+  const uint16_t share = build.activation(Role::shared_share, 1);
+  add_projections(build, {{Role::shared_share, in, weights.shared_share, kNoLora, share}});
+  build.launch(Kernel::add_gated, Role::shared_mix, {sum, down, share}, {});
+  build.last().args[0].writes = true;
+}
+
 void add_feed_forward(Builder& build, const Config& config, uint32_t layer,
                       const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
@@ -416,13 +532,16 @@ void add_feed_forward(Builder& build, const Config& config, uint32_t layer,
                   delta, weights.attn_post_norm);
   // Beside attention it reads what attention read. What the host's experts read must not be what an
   // NPU's attention norm writes (add_scale).
-  const Role read = config.has_experts() ? Role::ffn_norm : Role::normed;
+  const bool has_experts = config.has_experts_in(layer);
+  const Role read = has_experts ? Role::ffn_norm : Role::normed;
   const uint16_t in = config.parallel_residual
                           ? build.activation(Role::normed, config.emb)
                           : add_norm(build, Role::ffn_norm, weights.ffn_norm, x, read);
   build.enter_op(kFeedForwardGroup);
-  const uint16_t added = config.has_experts() ? add_experts(build, config, weights, in)
-                                              : add_gated(build, config, weights, in);
+  const uint16_t added =
+      has_experts ? add_experts(build, config, weights, in) : add_gated(build, config, weights, in);
+  if (has_experts && config.shared_hidden != 0)
+    add_shared_expert(build, config, weights, in, added);
   build.leave_op();
   add_to_residual(build, config, {Role::ffn_post_norm, Role::ffn_scale, Role::ffn_residual}, added,
                   weights.ffn_post_norm);
@@ -459,6 +578,12 @@ void add_body(Builder& build, const Model& model, std::span<const float> frequen
         break;
       case LayerKind::short_conv:
         add_short_conv(build, config, layer, weights);
+        break;
+      case LayerKind::delta_rule:
+        add_delta_rule(build, config, layer, weights);
+        break;
+      case LayerKind::mamba2:
+        add_mamba2(build, config, layer, weights);
         break;
     }
     add_feed_forward(build, config, layer, weights);
@@ -510,6 +635,10 @@ std::vector<LayerState> layer_states(const Config& config, uint32_t layer) {
       break;
     case LayerKind::short_conv:
       roles = {Role::conv_state};
+      break;
+    case LayerKind::delta_rule:
+    case LayerKind::mamba2:
+      roles = {Role::conv_state, Role::recur_state};
       break;
   }
   const std::vector<StateSize> sizes = state_sizes(config, layer);

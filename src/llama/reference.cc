@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "llama/logits.h"
@@ -42,6 +43,20 @@ Vector normed_by(const Config& config, const Vector& x, const TensorView& weight
   return y;
 }
 
+// Each part of x by itself, with a part of the weight.
+Vector normed_in_parts(const Config& config, const Vector& x, const Vector& weight) {
+  const size_t width = weight.size() / config.recurrent_norms;
+  Vector y;
+  for (size_t first = 0; first < x.size(); first += width) {
+    const auto part = std::as_bytes(std::span(weight).subspan(first, width));
+    const auto begin = x.begin() + static_cast<std::ptrdiff_t>(first);
+    const Vector normed = normed_by(config, {begin, begin + static_cast<std::ptrdiff_t>(width)},
+                                    {DType::f32, 1, width, part});
+    y.insert(y.end(), normed.begin(), normed.end());
+  }
+  return y;
+}
+
 // y[r] = dot(weight[r], x) + bias[r]
 Vector matmul(const TensorView& weight, const Vector& x, const TensorView& bias = {}) {
   Vector y(weight.rows);
@@ -74,6 +89,7 @@ float activated(float x, Activation activation) {
   if (activation == Activation::sigmoid)
     return static_cast<float>(1.0 / (1.0 + std::exp(-double{x})));
   if (activation == Activation::none) return x;
+  if (activation == Activation::relu) return std::max(x, 0.0f);
   if (activation == Activation::silu) return x / (1.0f + std::exp(-x));
   constexpr double kRootOfTwoOverPi = 0.79788456080286536;
   const double inner = kRootOfTwoOverPi * (x + 0.044715 * x * x * x);
@@ -90,6 +106,17 @@ Vector gated(const Vector& gate, const Vector& up, Activation activation) {
     const float bounded = std::min(gate[i], 7.0f);
     y[i] = bounded / (1.0f + std::exp(-1.702f * bounded)) * (std::clamp(up[i], -7.0f, 7.0f) + 1);
   }
+  return y;
+}
+
+// Some values of a row, as a vector of length one.
+Vector of_length_one(const Vector& row, size_t first, size_t count) {
+  double squares = 1e-6;
+  for (size_t i = 0; i < count; ++i)
+    squares += static_cast<double>(row[first + i]) * row[first + i];
+  Vector y;
+  for (size_t i = 0; i < count; ++i)
+    y.push_back(static_cast<float>(row[first + i] / std::sqrt(squares)));
   return y;
 }
 
@@ -118,8 +145,7 @@ std::vector<float> Reference::forward(Token token) {
     const LayerWeights& layer = weights.layers[l];
     layer_ = static_cast<uint16_t>(l);
     Vector in = norm(Role::attn_norm, x, layer.attn_norm);
-    Vector delta = config.attends(layer_) ? attention(layer, layers_[l], in)
-                                          : short_conv(layer, layers_[l], in);
+    Vector delta = mixed(layer, layers_[l], in);
     delta = norm(Role::attn_post_norm, delta, layer.attn_post_norm);
     scale(Role::attn_scale, delta, config.residual_scale);
     add(x, delta);
@@ -182,7 +208,12 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   const Config& config = model_.config;
   const size_t dim = config.head_dim;
 
-  Vector q = project(Role::q, weights.q, weights.q_lora, x, weights.q_bias);
+  Vector q = project(Role::q, weights.q, weights.q_lora, x, weights.q_bias), gate;
+  if (config.attention_gate) {
+    const Vector both = std::exchange(q, {});
+    for (size_t i = 0; i < both.size(); ++i) (i / dim % 2 == 0 ? q : gate).push_back(both[i]);
+    show(Role::attn_gate, gate);
+  }
   Vector k = project(Role::k, weights.k, weights.k_lora, x, weights.k_bias);
   const Vector v = project(Role::v, weights.v, weights.v_lora, x, weights.v_bias);
   q = norm(Role::q | Facet::norm, q, weights.q_norm);
@@ -222,10 +253,116 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   }
   show(Role::attention, mixed);
   if (config.attention_gate) {
-    mixed = gated(project(Role::attn_gate, weights.attn_gate, {}, x), mixed, Activation::sigmoid);
+    mixed = gated(gate, mixed, Activation::sigmoid);
     show(Role::attn_gated, mixed);
   }
   return project(Role::o, weights.o, weights.o_lora, mixed, weights.o_bias);
+}
+
+std::vector<float> Reference::mixed(const LayerWeights& weights, Layer& layer, const Vector& x) {
+  switch (model_.config.kind_of(layer_)) {
+    case LayerKind::attention:
+      break;
+    case LayerKind::short_conv:
+      return short_conv(weights, layer, x);
+    case LayerKind::delta_rule:
+      return delta_rule(weights, layer, x);
+    case LayerKind::mamba2:
+      return mamba2(weights, layer, x);
+  }
+  return attention(weights, layer, x);
+}
+
+// Keys and queries of length one, then each head's state: it fades, what it has under the key is
+// moved towards the value, and the query reads it.
+std::vector<float> Reference::delta_rule(const LayerWeights& weights, Layer& layer,
+                                         const Vector& x) {
+  const RecurrentHeads& shape = model_.config.recurrent;
+  const Vector in = project(Role::recur_in, weights.recur_in, {}, x);
+  const Vector gate = project(Role::recur_gate, weights.recur_gate, {}, x);
+  Vector times, strengths;
+  if (shape.is_joint) {
+    const Vector both = project(Role::recur_both, weights.recur_both, {}, x);
+    const size_t group = shape.heads / shape.key_heads;
+    for (size_t i = 0; i < both.size(); ++i)
+      (i / group % 2 == 0 ? strengths : times).push_back(both[i]);
+    show(Role::recur_time, times);
+  } else {
+    times = project(Role::recur_time, weights.recur_time, {}, x);
+    strengths = project(Role::recur_strength, weights.recur_strength, {}, x);
+  }
+  const Vector biases = values_of(weights.recur_time_bias), rates = values_of(weights.recur_rates);
+  Vector row = convolved(weights.conv, layer, in);
+  for (float& value : row) value = activated(value, Activation::silu);
+  show(Role::conv, row);
+  const size_t keys = shape.keys(), width = shape.head_dim;
+  layer.state.resize(size_t{shape.heads} * shape.key_dim * width);
+  Vector y(shape.values());
+  for (size_t h = 0; h < shape.heads; ++h) {
+    const size_t key_head =
+        shape.is_tiled ? h % shape.key_heads : h / (shape.heads / shape.key_heads);
+    const Vector query = of_length_one(row, key_head * shape.key_dim, shape.key_dim);
+    const Vector key = of_length_one(row, keys + key_head * shape.key_dim, shape.key_dim);
+    const double time = std::log1p(std::exp(static_cast<double>(times[h]) + biases[h]));
+    const double decay = std::exp(rates[h] * time),
+                 strength = 1 / (1 + std::exp(-double{strengths[h]}));
+    for (size_t c = 0; c < width; ++c) {
+      const auto at = [&](size_t i) -> double& {
+        return layer.state[(h * shape.key_dim + i) * width + c];
+      };
+      double found = 0, answer = 0;
+      for (size_t i = 0; i < key.size(); ++i) found += (at(i) *= decay) * key[i];
+      const double added = strength * (row[2 * keys + h * width + c] - found);
+      for (size_t i = 0; i < key.size(); ++i) answer += (at(i) += key[i] * added) * query[i];
+      y[h * width + c] = static_cast<float>(answer / std::sqrt(static_cast<double>(key.size())));
+    }
+  }
+  show(Role::recur, y);
+  y = norm(Role::recur_norm, y, weights.recur_norm);
+  y = gated(gate, y, Activation::silu);
+  show(Role::recur_gated, y);
+  return project(Role::o, weights.o, weights.o_lora, y);
+}
+
+// Each head's state fades, takes in its values under B, and answers C; a share of the values is
+// added.
+std::vector<float> Reference::mamba2(const LayerWeights& weights, Layer& layer, const Vector& x) {
+  const RecurrentHeads& shape = model_.config.recurrent;
+  const Vector gate = project(Role::recur_gate, weights.recur_gate, {}, x);
+  const Vector in = project(Role::recur_in, weights.recur_in, {}, x);
+  const Vector times = project(Role::recur_time, weights.recur_time, {}, x);
+  const Vector biases = values_of(weights.recur_time_bias), rates = values_of(weights.recur_rates);
+  const Vector skips = values_of(weights.recur_skip);
+  Vector row = convolved(weights.conv, layer, in);
+  if (!weights.conv_bias.empty()) add(row, values_of(weights.conv_bias));
+  for (float& value : row) value = activated(value, Activation::silu);
+  show(Role::conv, row);
+  const size_t width = shape.head_dim, group = shape.heads / shape.key_heads;
+  layer.state.resize(size_t{shape.heads} * shape.key_dim * width);
+  Vector y(shape.values());
+  for (size_t h = 0; h < shape.heads; ++h) {
+    const float* b = row.data() + shape.values() + h / group * shape.key_dim;
+    const float* c = b + shape.keys();
+    const double time =
+        std::clamp(std::log1p(std::exp(static_cast<double>(times[h]) + biases[h])),
+                   double{model_.config.least_time}, double{model_.config.most_time});
+    for (size_t i = 0; i < width; ++i) {
+      const double value = row[h * width + i];
+      double answer = skips[h] * value;
+      for (size_t n = 0; n < shape.key_dim; ++n) {
+        double& state = layer.state[(h * shape.key_dim + n) * width + i];
+        state = std::exp(rates[h] * time) * state + time * value * b[n];
+        answer += state * c[n];
+      }
+      y[h * width + i] = static_cast<float>(answer);
+    }
+  }
+  show(Role::recur, y);
+  y = gated(gate, y, Activation::silu);
+  show(Role::recur_gated, y);
+  y = normed_in_parts(model_.config, y, values_of(weights.recur_norm));
+  show(Role::recur_norm, y);
+  return project(Role::o, weights.o, weights.o_lora, y);
 }
 
 std::vector<float> Reference::short_conv(const LayerWeights& weights, Layer& layer,
@@ -261,10 +398,32 @@ std::vector<float> Reference::convolved(const TensorView& weight, Layer& layer,
   return y;
 }
 
+std::vector<Reference::Choice> Reference::choose_by_sigmoid(const LayerWeights& weights,
+                                                            const Vector& x) const {
+  const Config& config = model_.config;
+  Vector shares = matmul(weights.router, x);
+  for (float& share : shares) share = activated(share, Activation::sigmoid);
+  Vector merits = shares;
+  if (!weights.router_bias.empty()) add(merits, values_of(weights.router_bias));
+  std::vector<uint32_t> order(config.experts);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return merits[a] > merits[b]; });
+  order.resize(config.experts_used);
+  std::ranges::sort(order);
+  double total = 0;
+  for (const uint32_t expert : order) total += shares[expert];
+  if (!config.weighs_chosen_alone) total = 1;
+  std::vector<Choice> chosen;
+  for (const uint32_t expert : order)
+    chosen.push_back({expert, static_cast<float>(config.expert_scale * shares[expert] / total)});
+  return chosen;
+}
+
 // The experts of the largest scores in ascending order, and their weights.
 std::vector<Reference::Choice> Reference::choose_experts(const LayerWeights& weights,
                                                          const Vector& x) const {
   const Config& config = model_.config;
+  if (config.sigmoid_routing) return choose_by_sigmoid(weights, x);
   const Vector scores = matmul(weights.router, x, weights.router_bias);
   std::vector<uint32_t> order(config.experts);
   std::iota(order.begin(), order.end(), 0);
@@ -328,8 +487,27 @@ std::vector<float> Reference::mixture(const LayerWeights& weights, const Vector&
   return out;
 }
 
+// The expert of every token, times a sigmoid of its own.
+void Reference::add_shared(const LayerWeights& weights, const Vector& x, Vector& sum) const {
+  const Vector gate = project(Role::shared_gate, weights.shared_gate, {}, x);
+  const Vector up = project(Role::shared_up, weights.shared_up, {}, x);
+  const Vector hidden = gated(gate, up, model_.config.activation);
+  show(Role::shared_swiglu, hidden);
+  const Vector down = project(Role::shared_down, weights.shared_down, {}, hidden);
+  float share = 1;
+  if (model_.config.shared_gate)
+    share = activated(project(Role::shared_share, weights.shared_share, {}, x).front(),
+                      Activation::sigmoid);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += share * down[i];
+  show(Role::shared_mix, sum);
+}
+
 std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
-  if (model_.config.has_experts()) return mixture(weights, x);
+  if (model_.config.has_experts_in(layer_)) {
+    Vector sum = mixture(weights, x);
+    if (model_.config.shared_hidden != 0) add_shared(weights, x, sum);
+    return sum;
+  }
   const Vector gate = project(Role::gate, weights.gate, weights.gate_lora, x);
   const Vector up = project(Role::up, weights.up, weights.up_lora, x);
   const Vector hidden = gated(gate, up, model_.config.activation);

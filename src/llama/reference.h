@@ -29,6 +29,7 @@ class Reference {
     std::vector<float> keys;               // [positions, kv_heads, head_dim]
     std::vector<float> values;             // the same
     std::vector<std::vector<float>> rows;  // a convolution's: those before, the oldest first
+    std::vector<double> state;             // [heads, key_dim, head_dim]
   };
 
   // Without a weight there is no norm.
@@ -38,6 +39,13 @@ class Reference {
   void scale(Role role, std::vector<float>& x, float factor) const;
   std::vector<float> attention(const LayerWeights& weights, Layer& layer,
                                const std::vector<float>& x);
+  // What stands between a layer's norm and the residual stream.
+  std::vector<float> mixed(const LayerWeights& weights, Layer& layer, const std::vector<float>& x);
+  std::vector<float> delta_rule(const LayerWeights& weights, Layer& layer,
+                                const std::vector<float>& x);
+  std::vector<float> mamba2(const LayerWeights& weights, Layer& layer, const std::vector<float>& x);
+  void add_shared(const LayerWeights& weights, const std::vector<float>& x,
+                  std::vector<float>& sum) const;
   std::vector<float> short_conv(const LayerWeights& weights, Layer& layer,
                                 const std::vector<float>& x);
   std::vector<float> convolved(const TensorView& weight, Layer& layer,
@@ -47,6 +55,8 @@ class Reference {
     uint32_t expert;
     float weight;
   };
+  std::vector<Choice> choose_by_sigmoid(const LayerWeights& weights,
+                                        const std::vector<float>& x) const;
   std::vector<Choice> choose_experts(const LayerWeights& weights,
                                      const std::vector<float>& x) const;
   std::vector<float> expert_product(const TensorView& weight, const TensorView& bias,

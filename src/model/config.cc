@@ -77,8 +77,34 @@ void check_experts(const Config& config, const std::string& where) {
     fail_input(where, "{} experts are more than {}", config.experts, kMostExperts);
   if (config.experts_used == 0 || config.experts_used > config.experts)
     fail_input(where, "a token takes {} of {} experts", config.experts_used, config.experts);
+  if (config.shared_hidden > 1u << 22)
+    fail_input(where, "a shared expert of a width of {}", config.shared_hidden);
+  if (config.dense_layers >= config.layers)
+    fail_input(where, "{} of {} layers have no experts", config.dense_layers, config.layers);
   if (config.expert_hidden == 0 || config.expert_hidden > 1u << 22)
     fail_input(where, "experts of a width of {}", config.expert_hidden);
+}
+
+void check_heads(const Config& config, const std::string& where) {
+  const RecurrentHeads& shape = config.recurrent;
+  constexpr uint32_t kMostHeads = 4096, kMostWidth = 1024;
+  for (const uint32_t count : {shape.key_heads, shape.heads})
+    if (count == 0 || count > kMostHeads)
+      fail_input(where, "recurrent layers with {} and {} heads, outside 1..{}", shape.key_heads,
+                 shape.heads, kMostHeads);
+  if (shape.heads % shape.key_heads != 0)
+    fail_input(where, "{} value heads of recurrent layers cannot share {} key heads evenly",
+               shape.heads, shape.key_heads);
+  for (const uint32_t width : {shape.key_dim, shape.head_dim})
+    if (width == 0 || width > kMostWidth)
+      fail_input(where, "heads of recurrent layers have widths {} and {}, outside 1..{}",
+                 shape.key_dim, shape.head_dim, kMostWidth);
+  if (config.recurrent_norms == 0 || shape.values() % config.recurrent_norms != 0)
+    fail_input(where, "{} values of recurrent layers are normed in {} parts", shape.values(),
+               config.recurrent_norms);
+  if (!(config.least_time >= 0 && config.least_time <= config.most_time))
+    fail_input(where, "times of recurrent layers from {} to {}", config.least_time,
+               config.most_time);
 }
 
 // Attention is what tells positions apart, so a model without any is none that is known here.
@@ -88,6 +114,8 @@ void check_layer_kinds(const Config& config, const std::string& where) {
     fail_input(where, "says of {} layers what they are, and has {}", config.layer_kinds.size(),
                config.layers);
   if (config.attention_layers() == 0) fail_unsupported(where, "none of its layers attends");
+  if (config.has_kind(LayerKind::delta_rule) || config.has_kind(LayerKind::mamba2))
+    check_heads(config, where);
   if (config.conv_taps < 2 || config.conv_taps > kMostTaps)
     fail_unsupported(where, "convolutions over {} positions; 2 to {} are supported",
                      config.conv_taps, kMostTaps);
@@ -100,6 +128,10 @@ void check_layer_kinds(const Config& config, const std::string& where) {
 uint32_t Config::attention_layers() const {
   if (layer_kinds.empty()) return layers;
   return static_cast<uint32_t>(std::ranges::count(layer_kinds, LayerKind::attention));
+}
+
+bool Config::has_kind(LayerKind kind) const {
+  return std::ranges::find(layer_kinds, kind) != layer_kinds.end();
 }
 
 float Config::score_scale() const {
@@ -203,6 +235,10 @@ std::vector<StateSize> state_sizes(const Config& config, uint32_t layer) {
       return {};
     case LayerKind::short_conv:
       return {{config.conv_taps - 1, config.emb}};
+    case LayerKind::delta_rule:
+    case LayerKind::mamba2:
+      return {{config.conv_taps - 1, config.recurrent.channels()},
+              {config.recurrent.heads * config.recurrent.key_dim, config.recurrent.head_dim}};
   }
   return {};
 }

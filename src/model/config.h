@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,24 @@ enum class Norms : uint8_t { before, after, both };
 enum class LayerKind : uint8_t {
   attention,
   short_conv,  // LFM2: a gated convolution over the last few positions
+  delta_rule,  // Qwen3.5: a convolution, then the gated delta rule
+  mamba2,      // Granite 4, Nemotron: a convolution, then the state-space recurrence of Mamba-2
+};
+
+// The heads of layers whose state is a matrix per head, [key_dim, head_dim].
+struct RecurrentHeads {
+  uint32_t key_heads = 0;  // that several heads share
+  uint32_t heads = 0;
+  uint32_t key_dim = 0;
+  uint32_t head_dim = 0;
+  // Head h has the key of h % key_heads, as GGUFs of Qwen3.5 have them; else that of
+  // h / (heads / key_heads).
+  bool is_tiled = false;
+  bool is_joint = false;  // Qwen3-Next: strengths and times come out of one matrix
+
+  uint32_t keys() const { return key_heads * key_dim; }
+  uint32_t values() const { return heads * head_dim; }
+  uint32_t channels() const { return 2 * keys() + values(); }  // that go through the convolution
 };
 
 enum class RopeScaling : uint8_t { none, linear, llama3, longrope, yarn, dynamic };
@@ -101,14 +120,27 @@ struct Config {
   // The weights of the experts that a token takes add up to one: their softmax. Else it is over all
   // experts, as Qwen3-MoE's config may say.
   bool weighs_chosen_alone = true;
-  bool expert_bias = false;  // gpt-oss: router and experts have biases
-  bool o_bias = false;       // gpt-oss: so has the attention's output
+  uint32_t dense_layers = 0;     // the first ones, which have no experts where others do
+  bool sigmoid_routing = false;  // experts are weighed by sigmoids of their scores
+  bool choice_bias = false;      // added to the sigmoids for the choice, and not for the weights
+  float expert_scale = 1;        // times the weights
+  bool expert_bias = false;      // gpt-oss: router and experts have biases
+  bool o_bias = false;           // gpt-oss: so has the attention's output
   // Qwen3.5: what attention gives is multiplied by the sigmoid of another projection of its input.
   bool attention_gate = false;
 
   // What each layer is. [layers], or empty: all attend
   std::vector<LayerKind> layer_kinds;
   uint32_t conv_taps = 0;  // positions that a convolution adds up, its own included
+  RecurrentHeads recurrent;
+  // Width of the expert that every token takes beside those that the router chooses; 0: there is
+  // none. What it gives is multiplied by a sigmoid of its own.
+  uint32_t shared_hidden = 0;
+  bool shared_gate = true;  // else what it gives is added as it is
+  // Mamba-2: the norm of what a layer's recurrence gives is over each of so many parts.
+  uint32_t recurrent_norms = 1;
+  float least_time = 0;  // what a token's time is bounded to
+  float most_time = std::numeric_limits<float>::infinity();
 
   LayerKind kind_of(uint32_t layer) const {
     return layer_kinds.empty() ? LayerKind::attention : layer_kinds[layer];
@@ -116,7 +148,10 @@ struct Config {
   bool attends(uint32_t layer) const { return kind_of(layer) == LayerKind::attention; }
   bool has_states() const { return !layer_kinds.empty(); }  // set_layer_kinds() sees to it
   uint32_t attention_layers() const;
+  bool has_kind(LayerKind kind) const;
   uint32_t q_width() const { return heads * head_dim; }
+  // Of its projection, which has each head's gate behind the head.
+  uint32_t q_rows() const { return attention_gate ? 2 * q_width() : q_width(); }
   uint32_t kv_width() const { return kv_heads * head_dim; }
   uint32_t rope_width() const { return rope.rotated == 0 ? head_dim : rope.rotated; }
   bool rotates(uint32_t layer) const { return unrotated.empty() || !unrotated[layer]; }
@@ -124,6 +159,7 @@ struct Config {
     return window != 0 && (windowed.empty() || windowed[layer]);
   }
   bool has_experts() const { return experts > 0; }
+  bool has_experts_in(uint32_t layer) const { return has_experts() && layer >= dense_layers; }
   float score_scale() const;  // times q k^T
   // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
   // Llama, this model's.

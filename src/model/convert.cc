@@ -17,6 +17,7 @@
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/model.h"
+#include "model/text_part.h"
 #include "model/weight_table.h"
 #include "tensor/compare.h"
 #include "tensor/quant.h"
@@ -223,10 +224,51 @@ struct Output {
   }
 };
 
+// Which row of a weight is written at each place.
+struct RowOrder {
+  enum class Kind : uint8_t { same, pairs, tiled } kind = Kind::same;
+  uint64_t first = 0;  // tiled: rows before it stay
+  uint64_t width = 1;  // tiled: rows of a head
+  bool is_of_columns = false;
+
+  uint64_t row_at(uint64_t row, const Config& config) const {
+    if (kind == Kind::pairs) return unpermuted_row(row, config.head_dim);
+    if (kind == Kind::same || row < first) return row;
+    return first + untiled_row(row - first, width, config.recurrent);
+  }
+};
+
+// GGUFs of Qwen3.5 have the value heads of recurrent layers in turns of the key heads.
+RowOrder tiled_order(const WeightSpec& spec, const Config& config) {
+  const RecurrentHeads& shape = config.recurrent;
+  const auto tiled = [](uint64_t first, uint64_t width, bool is_of_columns = false) {
+    return RowOrder{RowOrder::Kind::tiled, first, width, is_of_columns};
+  };
+  if (config.kind_of(spec.layer) != LayerKind::delta_rule) return {};
+  switch (spec.part) {
+    case TensorPart::recur_in:
+      return tiled(uint64_t{2} * shape.keys(), shape.head_dim);
+    case TensorPart::conv:  // one row, all taps of a value beside each other
+      return tiled(uint64_t{2} * shape.keys() * config.conv_taps,
+                   uint64_t{shape.head_dim} * config.conv_taps, true);
+    case TensorPart::recur_gate:
+      return tiled(0, shape.head_dim);
+    case TensorPart::recur_time:
+    case TensorPart::recur_strength:
+    case TensorPart::recur_time_bias:
+    case TensorPart::recur_rates:
+      return tiled(0, 1);
+    case TensorPart::o:
+      return tiled(0, shape.head_dim, true);
+    default:
+      return {};
+  }
+}
+
 // How one weight is written.
 struct Recipe {
   DType wanted;
-  bool permute;
+  RowOrder order;
   std::span<const float> importance;  // its columns', or each slice's; empty: all the same
   uint64_t slices = 1;
 
@@ -237,14 +279,21 @@ struct Recipe {
 };
 
 // Biases are permuted by element, matrices by row.
-void convert_vector(const Model& in, const TensorView& source, bool permute, Output& output) {
+void convert_vector(const Model& in, const TensorView& source, const RowOrder& order,
+                    Output& output) {
   std::vector<float> values(source.cols);
   dequantize(source.dtype, source.bytes, values);
   if (!all_finite(values)) fail_value(in, source, DType::f32);
   std::vector<float> ordered(values.size());
-  for (size_t i = 0; i < values.size(); ++i)
-    ordered[i] = values[permute ? unpermuted_row(i, in.config.head_dim) : i];
+  for (size_t i = 0; i < values.size(); ++i) ordered[i] = values[order.row_at(i, in.config)];
   output.append(std::as_bytes(std::span(ordered)));
+}
+
+std::vector<float> in_order(const std::vector<float>& values, const RowOrder& order,
+                            const Config& config) {
+  std::vector<float> ordered(values.size());
+  for (size_t i = 0; i < values.size(); ++i) ordered[i] = values[order.row_at(i, config)];
+  return ordered;
 }
 
 void convert_matrix(const Model& in, const TensorView& source, const Recipe& recipe,
@@ -262,13 +311,14 @@ void convert_matrix(const Model& in, const TensorView& source, const Recipe& rec
       std::vector<float> values(source.cols);
       for (size_t i = begin; i < end; ++i) {
         const uint64_t row = first + i;
-        const auto from =
-            source.row(recipe.permute ? unpermuted_row(row, in.config.head_dim) : row);
+        const bool turns_columns = recipe.order.is_of_columns;
+        const auto from = source.row(turns_columns ? row : recipe.order.row_at(row, in.config));
         const auto to = std::span(out).subspan(i * out_stride, out_stride);
-        if (source.dtype == wanted) {
+        if (source.dtype == wanted && !turns_columns) {
           std::copy(from.begin(), from.end(), to.begin());
         } else {
           dequantize(source.dtype, from, values);
+          if (turns_columns) values = in_order(values, recipe.order, in.config);
           if (!all_within(values, limit)) fits = false;
           quantize(wanted, values, to, recipe.importance_of(source, row));
         }
@@ -400,6 +450,8 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
   const bool permute = family != nullptr && family->gguf_layout == RopeLayout::pairs &&
                        config.rope.layout == RopeLayout::halves;
 
+  const bool tile = family != nullptr && family->tiled_heads && !config.recurrent.is_tiled;
+
   std::vector<std::string> notes;
   const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::gguf);
   const std::vector<TensorPlan> plans = plan_types(
@@ -418,11 +470,14 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& source = view_of(in.weights, specs[i]);
     const bool permute_this = permute && is_q_or_k(specs[i].part);
+    const RowOrder order = tile           ? tiled_order(specs[i], config)
+                           : permute_this ? RowOrder{RowOrder::Kind::pairs}
+                                          : RowOrder{};
     if (specs[i].is_vector())
-      convert_vector(in, source, permute_this, output);
+      convert_vector(in, source, order, output);
     else
       convert_matrix(in, source,
-                     {plans[i].dtype, permute_this, columns_of(importance, specs[i].name),
+                     {plans[i].dtype, order, columns_of(importance, specs[i].name),
                       std::max<uint64_t>(1, specs[i].slices)},
                      pool, output);
   }

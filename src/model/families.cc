@@ -151,6 +151,84 @@ constexpr Family kFamilies[] = {
      .rope_theta = 1000000.0f,
      .recurrent = LayerKind::short_conv,
      .recurrent_type = "conv"},
+    {.model_type = "lfm2_moe",
+     .gguf = "lfm2moe",
+     .class_name = "Lfm2MoeForCausalLM",
+     .qk_norm = true,
+     .context = 128000,
+     .norm_eps = 1e-5f,
+     .eps_key = "norm_eps",
+     .rope_theta = 1000000.0f,
+     .experts = "num_experts",
+     .gguf_experts = true,
+     .recurrent = LayerKind::short_conv,
+     .recurrent_type = "conv",
+     .sigmoid_routing = true},
+    // Also Qwen3.6 and Qwen3.8.
+    {.model_type = "qwen3_5_text",
+     .gguf = "qwen35",
+     .class_name = "Qwen3_5ForCausalLM",
+     .qk_norm = true,
+     .rotates_in_part = true,
+     .context = 32768,
+     .head_dim = 256,
+     .norms_from_zero = true,
+     .recurrent = LayerKind::delta_rule,
+     .recurrent_type = "linear_attention",
+     .tiled_heads = true,
+     .attention_gate = true,
+     .attention_step = 4,
+     .rotated_part = 0.25f,
+     .around = "qwen3_5"},
+    {.model_type = "qwen3_5_moe_text",
+     .gguf = "qwen35moe",
+     .class_name = "Qwen3_5MoeForCausalLM",
+     .qk_norm = true,
+     .rotates_in_part = true,
+     .context = 32768,
+     .head_dim = 256,
+     .norms_from_zero = true,
+     .experts = "num_experts",
+     .gguf_experts = true,
+     .recurrent = LayerKind::delta_rule,
+     .recurrent_type = "linear_attention",
+     .tiled_heads = true,
+     .attention_gate = true,
+     .attention_step = 4,
+     .rotated_part = 0.25f,
+     .around = "qwen3_5_moe",
+     .shared_expert = true},
+    {.model_type = "qwen3_next",
+     .gguf = "qwen3next",
+     .class_name = "Qwen3NextForCausalLM",
+     .qk_norm = true,
+     .rotates_in_part = true,
+     .context = 32768,
+     .head_dim = 256,
+     .norms_from_zero = true,
+     .experts = "num_experts",
+     .gguf_experts = true,
+     .recurrent = LayerKind::delta_rule,
+     .recurrent_type = "linear_attention",
+     .joint_times = true,
+     .attention_gate = true,
+     .attention_step = 4,
+     .rotated_part = 0.25f,
+     .shared_expert = true},
+    // Granite 4.
+    {.model_type = "granitemoehybrid",
+     .gguf = "granitehybrid",
+     .class_name = "GraniteMoeHybridForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .has_multipliers = true,
+     .experts = "num_local_experts",
+     .gguf_experts = true,
+     .recurrent = LayerKind::mamba2,
+     .recurrent_type = "linear_attention",
+     .shared_expert = true,
+     .gates_shared = false,
+     .rotates = false,
+     .may_be_dense = true},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {
@@ -172,8 +250,15 @@ const Family* family_of_gguf(std::string_view name) {
   return find(name, &Family::gguf);
 }
 
+const Family* family_around(std::string_view name) {
+  return name.empty() ? nullptr : find(name, &Family::around);
+}
+
 void apply(const Family& family, Config& config) {
   config.qkv_bias = family.qkv_bias;
+  config.attention_gate = family.attention_gate;
+  config.shared_gate = family.gates_shared;
+  config.sigmoid_routing = family.sigmoid_routing;
   config.qk_norm = family.qk_norm;
   config.wide_qk_norm = family.wide_qk_norm;
   config.norms = family.norms;
@@ -196,6 +281,13 @@ std::vector<bool> windowed_layers(uint32_t layers, uint32_t step) {
 float gguf_attention_scale(const Family& family, const Config& config) {
   if (family.narrow_layers == 0 || config.layers != family.narrow_layers) return 0;
   return 1.0f / std::sqrt(static_cast<float>(config.emb / config.heads));
+}
+
+std::vector<LayerKind> recurrent_layers(const Family& family, uint32_t layers, uint32_t step) {
+  std::vector<LayerKind> kinds;
+  for (uint32_t layer = 1; layer <= layers; ++layer)
+    kinds.push_back(step != 0 && layer % step == 0 ? LayerKind::attention : family.recurrent);
+  return kinds;
 }
 
 std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step) {

@@ -64,12 +64,28 @@ struct Family {
   // What layers are that its files give no keys and values; attention: it has none.
   LayerKind recurrent = LayerKind::attention;
   std::string_view recurrent_type = {};  // what layer_types of a config.json calls them
+  bool tiled_heads = false;              // RecurrentHeads::is_tiled, of its GGUFs
+  bool joint_times = false;              // RecurrentHeads::is_joint
+  bool attention_gate = false;
+  uint32_t attention_step =
+      0;  // which layers attend where files do not say: each whose number is a multiple
+  float rotated_part = 1;  // of a head, where a config.json does not say
+  // The model_type of config.json files that have this one's as their text_config.
+  std::string_view around = {};
+  bool shared_expert = false;
+  bool sigmoid_routing = false;
+  bool gates_shared = true;  // Config::shared_gate
+  bool rotates = true;       // else no layer of it does
+  // May have no experts; then the shared one is its feed-forward.
+  bool may_be_dense = false;
 };
 
 std::span<const Family> families();
 // Null where there is none of this name. Mistral's GGUFs are Llama's.
 const Family* family_of_model_type(std::string_view name);
 const Family* family_of_gguf(std::string_view name);
+// Of a checkpoint that has the family's config inside of it (Family::around).
+const Family* family_around(std::string_view name);
 
 // The parts of a config that follow from the family and the embedding's width.
 void apply(const Family& family, Config& config);
@@ -79,6 +95,10 @@ std::vector<bool> windowed_layers(uint32_t layers, uint32_t step);
 float gguf_attention_scale(const Family& family, const Config& config);
 // Config::unrotated with every layer whose number is a multiple of `step`; the layers are checked.
 std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step);
+
+// What each layer is where every one whose number, counted from one, is a multiple of `step`
+// attends; the layers are checked.
+std::vector<LayerKind> recurrent_layers(const Family& family, uint32_t layers, uint32_t step);
 
 // Throws: a file at `where` is of a family that is not here, and these are.
 enum class FamilyNames : uint8_t { model_types, gguf };

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "model/families.h"
 #include "model/gguf.h"
+#include "model/text_part.h"
 #include "model/weight_table.h"
 #include "text/reasoning.h"
 #include "text/tokenizer/bpe.h"
@@ -158,8 +159,18 @@ uint32_t kv_heads(const ArchitectureKeys& arch, const Family& family, Config& co
 void read_shape(const ArchitectureKeys& arch, const Family& family, Config& config) {
   const GgufKeys& keys = arch.keys;
   config.layers = arch.required("block_count");
+  if (family.recurrent == LayerKind::delta_rule) {
+    const uint32_t drafting = arch.count("nextn_predict_layers").value_or(0);
+    if (drafting >= config.layers)
+      fail_input(keys.where(arch.prefix + "nextn_predict_layers"), "{} of {} layers", drafting,
+                 config.layers);
+    config.layers -= drafting;
+  }
   config.emb = arch.required("embedding_length");
-  config.hidden = arch.required("feed_forward_length");
+  // Where all layers have experts, files may leave out how wide another feed-forward would be.
+  const auto width = arch.count("feed_forward_length");
+  config.hidden = width || family.experts.empty() ? arch.required("feed_forward_length")
+                                                  : arch.required("expert_feed_forward_length");
   config.heads = arch.required("attention.head_count");
   config.kv_heads = kv_heads(arch, family, config);
   config.context = arch.required("context_length");
@@ -219,7 +230,7 @@ uint32_t vocabulary_size(const Gguf& gguf, const ArchitectureKeys& arch) {
 
 // Granite's, under the names that llama.cpp gives them. Zero is how its converter's readers say
 // that there is none.
-void read_multipliers(const ArchitectureKeys& arch, Config& config) {
+void read_multipliers(const ArchitectureKeys& arch, const Family& family, Config& config) {
   const auto given = [&](const char* key, float fallback) {
     const double value = arch.keys.real(arch.prefix + key).value_or(0);
     return value == 0 ? fallback : checked(value, kScales, arch.keys.where(arch.prefix + key));
@@ -229,7 +240,7 @@ void read_multipliers(const ArchitectureKeys& arch, Config& config) {
   config.attention_scale = given("attention.scale", 0);
   config.logit_divisor = given("logit_scale", 1);
   const std::string rope = arch.prefix + "rope.scaling.finetuned";
-  if (!arch.keys.flag(rope).value_or(true))
+  if (family.rotates && !arch.keys.flag(rope).value_or(true))
     fail_unsupported(arch.keys.where(rope),
                      "false, which in this family means a model without rope");
 }
@@ -237,7 +248,7 @@ void read_multipliers(const ArchitectureKeys& arch, Config& config) {
 void read_experts(const ArchitectureKeys& arch, const Family& family, Config& config) {
   config.experts = arch.count("expert_count").value_or(0);
   if (!config.has_experts()) {
-    if (!family.experts.empty())
+    if (!family.experts.empty() && !family.may_be_dense)
       fail_input(arch.keys.where(arch.prefix + "expert_count"), "is missing");
     return;
   }
@@ -247,12 +258,60 @@ void read_experts(const ArchitectureKeys& arch, const Family& family, Config& co
                 "take a dense model of the family");
   config.experts_used = arch.required("expert_used_count");
   config.expert_hidden = arch.count("expert_feed_forward_length").value_or(config.hidden);
-  if (arch.count("expert_shared_count").value_or(0) > 0)
+  if (family.shared_expert)
+    config.shared_hidden =
+        arch.count("expert_shared_feed_forward_length").value_or(config.expert_hidden);
+  else if (arch.count("expert_shared_count").value_or(0) > 0)
     fail_unsupported(arch.keys.where(arch.prefix + "expert_shared_count"),
                      "experts that every token takes");
-  if (arch.count("leading_dense_block_count").value_or(0) > 0)
+  config.dense_layers = arch.count("leading_dense_block_count").value_or(0);
+  if (family.sigmoid_routing) {
+    constexpr uint32_t kSigmoid = 2;
+    if (arch.count("expert_gating_func").value_or(kSigmoid) != kSigmoid)
+      fail_unsupported(arch.keys.where(arch.prefix + "expert_gating_func"),
+                       "routing by something else than sigmoids");
+    config.weighs_chosen_alone = arch.keys.flag(arch.prefix + "expert_weights_norm").value_or(true);
+    const double scale = arch.keys.real(arch.prefix + "expert_weights_scale").value_or(0);
+    if (scale != 0)
+      config.expert_scale =
+          checked(scale, kScales, arch.keys.where(arch.prefix + "expert_weights_scale"));
+  } else if (config.dense_layers > 0)
     fail_unsupported(arch.keys.where(arch.prefix + "leading_dense_block_count"),
                      "layers without experts beside layers with them");
+}
+
+// Files have a list, or the step of the layers that attend.
+std::vector<LayerKind> recurrent_kinds(const ArchitectureKeys& arch, const Family& family,
+                                       uint32_t layers) {
+  const std::string key = arch.prefix + "attention.recurrent_layers";
+  if (!arch.keys.has_integers(key))
+    return recurrent_layers(family, layers,
+                            arch.count("full_attention_interval").value_or(family.attention_step));
+  const std::vector<int64_t>& list = *arch.keys.integers(key);
+  if (list.size() < layers)
+    fail_input(arch.keys.where(key), "has {} entries, and there are {} layers", list.size(),
+               layers);
+  std::vector<LayerKind> kinds;
+  for (uint32_t layer = 0; layer < layers; ++layer)
+    kinds.push_back(list[layer] != 0 ? family.recurrent : LayerKind::attention);
+  return kinds;
+}
+
+void read_heads(const ArchitectureKeys& arch, const Family& family, Config& config) {
+  if (family.recurrent == LayerKind::delta_rule && config.layers <= kMostLayers)
+    set_layer_kinds(config, recurrent_kinds(arch, family, config.layers));
+  config.conv_taps = arch.required("ssm.conv_kernel");
+  RecurrentHeads& shape = config.recurrent;
+  shape = {.key_heads = arch.required("ssm.group_count"),
+           .heads = arch.required("ssm.time_step_rank"),
+           .key_dim = arch.required("ssm.state_size"),
+           .is_tiled = family.tiled_heads,
+           .is_joint = family.joint_times};
+  const uint32_t values = arch.required("ssm.inner_size");
+  if (shape.heads == 0 || values % shape.heads != 0)
+    fail_input(arch.keys.where(arch.prefix + "ssm.inner_size"), "{} values of {} heads", values,
+               shape.heads);
+  shape.head_dim = values / shape.heads;
 }
 
 void read_config(const Gguf& gguf, const Family& family, Config& config) {
@@ -265,17 +324,22 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
   config.rope.layout = family.gguf_layout;
   read_rope(arch, family, config);
   if (config.layers <= kMostLayers) read_window(arch, family, config);
+  if (family.recurrent == LayerKind::delta_rule || family.recurrent == LayerKind::mamba2)
+    read_heads(arch, family, config);
   if (family.recurrent == LayerKind::short_conv)
     config.conv_taps = arch.required("shortconv.l_cache");
-  if (family.has_multipliers) read_multipliers(arch, config);
+  if (family.has_multipliers) read_multipliers(arch, family, config);
   if (family.has_caps) read_caps(arch, family, config);
   if (family.scales_logits)
     config.logit_divisor = 1 / arch.real("logit_scale", kScales).value_or(1.0f);
   config.qkv_bias |= find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
+  config.choice_bias =
+      find_tensor(gguf, fmt::format("blk.{}.exp_probs_b.bias", config.dense_layers)) != nullptr;
   config.tied_head = find_tensor(gguf, "output.weight") == nullptr;
   read_divisors(gguf, arch, config);
   check(config, gguf.name);
-  config.unrotated = unrotated_layers(config.layers, family.unrotated_step);
+  config.unrotated = family.rotates ? unrotated_layers(config.layers, family.unrotated_step)
+                                    : std::vector<bool>(config.layers, true);
   choose_divisors(config, 0);
 }
 
@@ -316,9 +380,14 @@ void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   if (family == nullptr && need == Need::weights) fail_family(gguf.name, name, FamilyNames::gguf);
   if (family != nullptr) {
     read_config(gguf, *family, model.config);
+    const uint64_t drafting = keys.integer(name + ".nextn_predict_layers").value_or(0);
+    if (model.config.has_kind(LayerKind::delta_rule))
+      keep_text_part(NameStyle::gguf, static_cast<uint32_t>(drafting), model);
     if (!gguf.tensors.empty())
       bind_weights(
-          with_experts_together(gguf.tensors, model.config, NameStyle::gguf, gguf.name, model),
+          with_experts_together(with_recurrence_in_order(model.tensors, model.config,
+                                                         NameStyle::gguf, gguf.name, model),
+                                model.config, NameStyle::gguf, gguf.name, model),
           model.config, NameStyle::gguf, gguf.name, model.weights);
     else if (need == Need::weights)
       fail_input(gguf.name, "has a vocabulary only, no tensors");

@@ -418,13 +418,53 @@ void add_experts(const Config& config, const std::string& arch, Entries& entries
                 "use the checkpoint as it is");
   entries.integer(arch + ".expert_count", config.experts);
   entries.integer(arch + ".expert_used_count", config.experts_used);
-  if (config.expert_hidden != config.hidden || config.expert_bias)
+  if (config.sigmoid_routing) {
+    constexpr uint64_t kSigmoid = 2;
+    entries.integer(arch + ".expert_gating_func", kSigmoid);
+    entries.integer(arch + ".leading_dense_block_count", config.dense_layers);
+    entries.flag(arch + ".expert_weights_norm", config.weighs_chosen_alone);
+    entries.real(arch + ".expert_weights_scale", config.expert_scale);
+  }
+  if (config.shared_hidden != 0)
+    entries.integer(arch + ".expert_shared_feed_forward_length", config.shared_hidden);
+  if (config.expert_hidden != config.hidden || config.expert_bias || config.shared_hidden != 0 ||
+      config.sigmoid_routing)
     entries.integer(arch + ".expert_feed_forward_length", config.expert_hidden);
+}
+
+void add_heads(const Config& config, const std::string& arch, Entries& entries) {
+  const RecurrentHeads& shape = config.recurrent;
+  entries.integer(arch + ".ssm.conv_kernel", config.conv_taps);
+  entries.integer(arch + ".ssm.state_size", shape.key_dim);
+  entries.integer(arch + ".ssm.group_count", shape.key_heads);
+  entries.integer(arch + ".ssm.time_step_rank", shape.heads);
+  entries.integer(arch + ".ssm.inner_size", shape.values());
+}
+
+// Readers of these files take each layer whose number is a multiple of a step as one that attends.
+void add_delta_rule(const Config& config, const Family& family, const std::string& arch,
+                    Entries& entries) {
+  uint32_t step = 1;
+  while (step < config.layers && !config.attends(step - 1)) ++step;
+  if (config.layer_kinds != recurrent_layers(family, config.layers, step))
+    throw Error(ErrorCode::unsupported, config.name,
+                fmt::format("GGUF cannot say which layers attend: readers of {} take every {}th",
+                            arch, step),
+                "use the checkpoint as it is");
+  entries.integer(arch + ".full_attention_interval", step);
+  add_heads(config, arch, entries);
+  if (!family.tiled_heads) return;
+  // Which pairs of a head turn by time, height and width: in a text all three are the position.
+  const int64_t pairs = config.rope_width() / 2;
+  constexpr int64_t kAxes = 3;
+  entries.array(arch + ".rope.dimension_sections",
+                std::vector<int64_t>{(pairs + 2) / kAxes, (pairs + 1) / kAxes, pairs / kAxes, 0});
 }
 
 void add_kv_heads(const Config& config, const std::string& arch, Entries& entries) {
   const std::string key = arch + ".attention.head_count_kv";
-  if (!config.has_states()) return entries.integer(key, config.kv_heads);
+  if (!config.has_kind(LayerKind::short_conv) && !config.has_kind(LayerKind::mamba2))
+    return entries.integer(key, config.kv_heads);
   std::vector<int64_t> counts;
   for (uint32_t layer = 0; layer < config.layers; ++layer)
     counts.push_back(config.attends(layer) ? config.kv_heads : 0);
@@ -467,13 +507,17 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   if (config.window != 0) add_window(config, *family, arch, entries);
   if (family->scales_logits) entries.real(arch + ".logit_scale", 1 / config.logit_divisor);
   const uint32_t step = family->unrotated_step;
-  if (config.unrotated != unrotated_layers(config.layers, step))
+  if (!family->rotates)
+    entries.flag(arch + ".rope.scaling.finetuned", false);
+  else if (config.unrotated != unrotated_layers(config.layers, step))
     throw Error(
         ErrorCode::unsupported, config.name,
         fmt::format("GGUF cannot say which layers have no rope: readers of {} take every {}th",
                     arch, step),
         "use the checkpoint as it is");
   if (config.has_experts()) add_experts(config, arch, entries);
+  if (family->recurrent == LayerKind::delta_rule) add_delta_rule(config, *family, arch, entries);
+  if (config.has_kind(LayerKind::mamba2)) add_heads(config, arch, entries);
   if (family->recurrent == LayerKind::short_conv)
     entries.integer(arch + ".shortconv.l_cache", config.conv_taps);
   entries.integer(arch + ".vocab_size", config.vocab);

@@ -14,6 +14,7 @@
 #include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
 #include "model/stores/stores.h"
+#include "model/text_part.h"
 #include "model/weight_table.h"
 #include "tensor/quant.h"
 #include "text/reasoning.h"
@@ -103,6 +104,14 @@ void check_head(const Json& root, const std::vector<TensorAlias>& aliases, Model
   model.config.tied_head = true;  // a field that is not there promises nothing
 }
 
+// A checkpoint with vision has the config of its text part inside of its own.
+Json text_config_of(const Json& file) {
+  const auto type = file.find("model_type");
+  const auto inner = file.find("text_config");
+  if (!type || !inner || family_around(type->as_string()) == nullptr) return file;
+  return *inner;
+}
+
 // A snapshot in a Hugging Face cache is called by its revision, its repository by the model's name.
 std::string name_of(const std::filesystem::path& folder) {
   constexpr std::string_view kRepository = "models--";
@@ -117,7 +126,9 @@ std::string name_of(const std::filesystem::path& folder) {
 void add_one_to_norms(Model& model) {
   for (NamedTensor& tensor : model.tensors) {
     TensorView& view = tensor.view;
-    if (!tensor.name.ends_with("norm.weight") || info(view.dtype).block_values != 1) continue;
+    const bool is_norm =
+        tensor.name.ends_with("norm.weight") && !tensor.name.ends_with("linear_attn.norm.weight");
+    if (!is_norm || info(view.dtype).block_values != 1) continue;
     std::vector<float> values(view.values());
     dequantize(view.dtype, view.bytes, values);
     for (float& value : values) value += 1.0f;
@@ -145,11 +156,13 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
                 "get the model's GGUF, which has its tokenizer in it");
   if (!has_config) return;
 
-  const Json root = read_json(config_path);
+  const Json file = read_json(config_path);
+  const Json root = text_config_of(file);
   model.config = config_from_hf(root);
   if (model.config.name.empty()) model.config.name = name_of(folder);
   const uint64_t tokens = model.vocabulary ? model.vocabulary->pieces.size() : model.config.vocab;
   std::vector<Token> eos = eos_ids_from_hf(root, tokens);
+  if (eos.empty()) eos = eos_ids_from_hf(file, tokens);
   if (std::filesystem::exists(generation_path)) {
     const Json generation = read_json(generation_path);
     model.defaults = generation_defaults_from_hf(generation);
@@ -165,13 +178,17 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
   }
   const std::vector<TensorAlias> aliases = map_weights(folder, need, progress, model);
   if (model.tensors.empty()) return;
+  if (model.config.has_kind(LayerKind::delta_rule))
+    keep_text_part(NameStyle::hugging_face, 0, model);
   for (const NamedTensor& tensor : model.tensors)
     if (is_quantised_tensor(tensor.name))
       refuse_quantised(folder.string(), "tensor " + printable_name(tensor.name));
   check_head(root, aliases, model);
   if (family_of_model_type(model.config.architecture)->norms_from_zero) add_one_to_norms(model);
   std::vector<NamedTensor> tensors = with_experts_together(
-      model.tensors, model.config, NameStyle::hugging_face, folder.string(), model);
+      with_recurrence_in_order(model.tensors, model.config, NameStyle::hugging_face,
+                               folder.string(), model),
+      model.config, NameStyle::hugging_face, folder.string(), model);
   add_aliases(aliases, model.config, tensors);
   bind_weights(tensors, model.config, NameStyle::hugging_face, folder.string(), model.weights);
 }
@@ -379,6 +396,8 @@ void read_rope(const Json& root, const Family& family, Config& config) {
   }
   auto part = root.find("partial_rotary_factor");
   if (!part && field) part = field->find("partial_rotary_factor");
+  if (!part && family.rotated_part != 1)
+    rope.rotated = static_cast<uint32_t>(family.rotated_part * static_cast<float>(config.head_dim));
   if (part && part->as_double() != 1.0) {
     if (!family.rotates_in_part)
       fail_unsupported(part->path(), "{}; only whole heads rotate", part->as_double());
@@ -463,11 +482,25 @@ void read_experts(const Json& root, const Family& family, Config& config) {
   const auto own = root.find(family.experts);
   const Json count = own ? *own : root.at("num_local_experts");
   config.experts = as_count(count);
+  if (config.experts == 0 && family.may_be_dense) {
+    config.hidden = as_count(root.at("shared_intermediate_size"));
+    return;
+  }
   if (config.experts == 0) count.fail("is zero");
   config.experts_used = as_count(root.at("num_experts_per_tok"));
   const auto width = root.find("moe_intermediate_size");
   config.expert_hidden = width ? as_count(*width) : config.hidden;
   config.weighs_chosen_alone = root.bool_or("norm_topk_prob", family.weighs_chosen_alone);
+  if (family.sigmoid_routing) {
+    config.dense_layers = as_count(root.at("num_dense_layers"));
+    config.choice_bias = root.bool_or("use_expert_bias", true);
+    config.expert_scale = real_or(root, "routed_scaling_factor", 1.0f, kScales);
+  }
+  if (!family.shared_expert) return;
+  const std::string_view width_key =
+      family.may_be_dense ? "shared_intermediate_size" : "shared_expert_intermediate_size";
+  config.shared_hidden = as_count(root.at(width_key));
+  if (config.shared_hidden == 0) root.at(width_key).fail("is zero");
 }
 
 // LFM2's configs have the width of a feed-forward layer with two matrices, from which that of one
@@ -489,7 +522,12 @@ std::vector<LayerKind> layer_kinds(const Json& root, const Family& family, uint3
   std::vector<LayerKind> kinds;
   if (const auto types = root.find("layer_types")) {
     types->for_each_element([&](size_t, const Json& type) {
-      const std::string_view name = type.as_string();
+      // As files of before Transformers 5.16 have them.
+      const bool is_older = family.recurrent == LayerKind::mamba2;
+      const std::string_view given = type.as_string();
+      const std::string_view name = is_older && given == "mamba"       ? family.recurrent_type
+                                    : is_older && given == "attention" ? "full_attention"
+                                                                       : given;
       if (name != family.recurrent_type && name != "full_attention")
         fail_unsupported(type.path(), "{}; full_attention and {} are supported",
                          printable_name(name), family.recurrent_type);
@@ -499,6 +537,10 @@ std::vector<LayerKind> layer_kinds(const Json& root, const Family& family, uint3
       types->fail(fmt::format("has {} entries, and there are {} layers", kinds.size(), layers));
     return kinds;
   }
+  if (family.attention_step != 0)
+    return recurrent_layers(family, layers,
+                            static_cast<uint32_t>(root.uint_or("full_attention_interval",
+                                                               family.attention_step, UINT32_MAX)));
   kinds.assign(layers, family.recurrent);
   root.at("full_attn_idxs").for_each_element([&](size_t, const Json& index) {
     const uint64_t layer = index.as_uint(UINT32_MAX);
@@ -508,10 +550,61 @@ std::vector<LayerKind> layer_kinds(const Json& root, const Family& family, uint3
   return kinds;
 }
 
+// What a config.json of Qwen3.5 does not say is what Transformers has for it.
+void read_delta_rule(const Json& root, const Family& family, Config& config) {
+  const auto count = [&](std::string_view key, uint32_t usual) {
+    return static_cast<uint32_t>(root.uint_or(key, usual, UINT32_MAX));
+  };
+  config.conv_taps = count("linear_conv_kernel_dim", 4);
+  config.recurrent = {.key_heads = count("linear_num_key_heads", 16),
+                      .heads = count("linear_num_value_heads", 32),
+                      .key_dim = count("linear_key_head_dim", 128),
+                      .head_dim = count("linear_value_head_dim", 128),
+                      .is_joint = family.joint_times};
+}
+
+// Version 5 of Transformers writes {"__float__": "Infinity"} for what JSON has no number for.
+float time_limit(const Json& field, float fallback) {
+  if (field.is(Json::Type::object)) return fallback;
+  return checked(field.as_double(), {0, 1e30}, field.path());
+}
+
+void read_mamba2(const Json& root, Config& config) {
+  const auto count = [&](std::string_view key, uint32_t usual) {
+    return static_cast<uint32_t>(root.uint_or(key, usual, UINT32_MAX));
+  };
+  config.conv_taps = count("mamba_d_conv", 4);
+  RecurrentHeads& shape = config.recurrent;
+  shape = {.key_heads = count("mamba_n_groups", 1),
+           .heads = count("mamba_n_heads", 128),
+           .key_dim = count("mamba_d_state", 256)};
+  const uint64_t values = uint64_t{count("mamba_expand", 2)} * config.emb;
+  const auto width = root.find("mamba_d_head");
+  const bool is_given = width && !width->is(Json::Type::string);
+  if (shape.heads == 0 || values % shape.heads != 0)
+    root.fail(fmt::format("{} values of recurrent layers in {} heads", values, shape.heads));
+  shape.head_dim = is_given ? as_count(*width) : static_cast<uint32_t>(values / shape.heads);
+  if (uint64_t{shape.head_dim} * shape.heads != values)
+    root.fail(fmt::format("{} heads of {} values in recurrent layers of {}", shape.heads,
+                          shape.head_dim, values));
+  if (!root.bool_or("mamba_conv_bias", true))
+    fail_unsupported(root.at("mamba_conv_bias").path(), "convolutions without biases");
+  if (root.bool_or("mamba_proj_bias", false))
+    fail_unsupported(root.at("mamba_proj_bias").path(), "biases of the projections");
+  if (const auto kind = root.find("position_embedding_type"); kind && kind->as_string() == "rope")
+    fail_unsupported(kind->path(), "rope in a model with recurrent layers");
+  if (const auto limits = root.find("time_step_limit"))
+    limits->for_each_element([&](size_t index, const Json& limit) {
+      if (index == 0) config.least_time = time_limit(limit, config.least_time);
+      if (index == 1) config.most_time = time_limit(limit, config.most_time);
+    });
+}
+
 void read_layer_kinds(const Json& root, const Family& family, Config& config) {
   if (config.layers > kMostLayers) return;  // check() refuses it
   set_layer_kinds(config, layer_kinds(root, family, config.layers));
-  if (family.recurrent != LayerKind::short_conv) return;
+  if (family.recurrent == LayerKind::delta_rule) return read_delta_rule(root, family, config);
+  if (family.recurrent == LayerKind::mamba2) return read_mamba2(root, config);
   config.conv_taps = as_count(root.at("conv_L_cache"));
   if (const auto bias = root.find("conv_bias"); bias && bias->as_bool())
     fail_unsupported(bias->path(), "convolutions with biases");
@@ -545,6 +638,17 @@ void refuse_quantised(const std::string& path, const std::string& sign) {
               "get the model's GGUF as Q4_K_M or Q8_0, or the checkpoint it was made of");
 }
 
+namespace {
+
+// Where all layers have experts, files may leave out how wide another feed-forward would be.
+uint32_t hidden_of(const Json& root, const Family& family) {
+  const auto width = root.find("intermediate_size");
+  const bool may_lack = !width && !family.experts.empty() && root.find("moe_intermediate_size");
+  return as_count(may_lack ? root.at("moe_intermediate_size") : root.at("intermediate_size"));
+}
+
+}  // namespace
+
 Config config_from_hf(const Json& root) {
   const Family& family = find_family(root);
   refuse_unsupported(root, family);
@@ -555,9 +659,9 @@ Config config_from_hf(const Json& root) {
   config.layers = as_count(root.at("num_hidden_layers"));
   config.emb = as_count(root.at("hidden_size"));
   apply(family, config);
-  config.hidden = family.recurrent == LayerKind::short_conv
+  config.hidden = family.recurrent == LayerKind::short_conv && family.experts.empty()
                       ? lfm2_hidden(root)
-                      : as_count(root.at("intermediate_size"));
+                      : hidden_of(root, family);
   config.heads = as_count(root.at("num_attention_heads"));
   if (config.heads == 0) root.at("num_attention_heads").fail("is zero");
   const auto uint_or = [&](std::string_view key, uint32_t fallback) {
@@ -569,7 +673,8 @@ Config config_from_hf(const Json& root) {
   config.vocab = as_count(root.at("vocab_size"));
   config.context = uint_or("max_position_embeddings", family.context);
   config.norm_eps = real_or(root, family.eps_key, family.norm_eps, kNormEpsilons);
-  config.tied_head = root.bool_or("tie_word_embeddings", false);
+  const bool is_tied = family.recurrent == LayerKind::short_conv;  // unless it says otherwise
+  config.tied_head = root.bool_or("tie_word_embeddings", root.bool_or("tie_embedding", is_tied));
   if (config.layers > 0 && config.layers <= kMostLayers) read_window(root, family, config);
   read_rope(root, family, config);
   if (family.has_multipliers) read_multipliers(root, config);
@@ -579,7 +684,8 @@ Config config_from_hf(const Json& root) {
   if (!family.experts.empty()) read_experts(root, family, config);
   if (family.recurrent != LayerKind::attention) read_layer_kinds(root, family, config);
   check(config, root.path());
-  config.unrotated = unrotated(root, family, config.layers);
+  config.unrotated = family.rotates ? unrotated(root, family, config.layers)
+                                    : std::vector<bool>(config.layers, true);
   choose_divisors(config, 0);
   return config;
 }

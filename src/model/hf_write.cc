@@ -80,7 +80,9 @@ void add_layer_kinds(const Config& config, const Family& family, JsonValue& root
   for (uint32_t layer = 0; layer < config.layers; ++layer)
     root["layer_types"].push_back(config.attends(layer) ? std::string_view("full_attention")
                                                         : family.recurrent_type);
-  if (family.recurrent != LayerKind::short_conv) return;
+  if (family.recurrent != LayerKind::short_conv || config.sigmoid_routing)
+    throw Error(ErrorCode::unsupported, config.name,
+                "checkpoint folders of this family are read, and not written", "write a GGUF");
   root["conv_L_cache"] = config.conv_taps;
   root["conv_bias"] = false;
   root["block_auto_adjust_ff_dim"] = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -84,7 +85,8 @@ uint64_t Model::active_parameters() const {
   uint64_t idle = 0;
   for (const LayerWeights& layer : weights.layers)
     for (const TensorView* view : {&layer.gate, &layer.up, &layer.down})
-      idle += view->values() / config.experts * (config.experts - config.experts_used);
+      if (!layer.router.empty())
+        idle += view->values() / config.experts * (config.experts - config.experts_used);
   return parameters() - idle;
 }
 
@@ -153,14 +155,19 @@ class Digest {
     add_all(theta, layout, scaling, factor, low, high, original, divisors, rotated, attention,
             short_divisors, long_divisors, beta_fast, beta_slow, whole_band);
   }
+  void add(const RecurrentHeads& heads) {
+    const auto& [key_heads, all, key_dim, head_dim, is_tiled, is_joint] = heads;
+    add_all(key_heads, all, key_dim, head_dim, is_tiled, is_joint);
+  }
   void add(const Config& config) {
     const auto& [architecture, name, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context,
                  norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
                  residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
                  window, windowed, window_theta, activation, score_cap, logit_cap, sinks,
                  layer_norm, parallel_residual, adapted, experts, experts_used, expert_hidden,
-                 weighs_chosen_alone, expert_bias, o_bias, attention_gate, layer_kinds, conv_taps] =
-        config;
+                 weighs_chosen_alone, dense_layers, sigmoid_routing, choice_bias, expert_scale,
+                 expert_bias, o_bias, attention_gate, layer_kinds, conv_taps, recurrent,
+                 shared_hidden, shared_gate, recurrent_norms, least_time, most_time] = config;
     (void)name;  // computes nothing
     // Biases of norms, which no model has; identities that were written down have the field.
     constexpr bool kNormBias = false;
@@ -172,7 +179,12 @@ class Digest {
             expert_bias, o_bias);
     // Most models have none, and keep the identity that they had before it.
     if (attention_gate) add(attention_gate);
-    if (!layer_kinds.empty()) add_all(layer_kinds, conv_taps);
+    if (!layer_kinds.empty()) add_all(layer_kinds, conv_taps, recurrent);
+    if (dense_layers != 0 || sigmoid_routing || expert_scale != 1)
+      add_all(dense_layers, sigmoid_routing, choice_bias, expert_scale);
+    if (shared_hidden != 0) add_all(shared_hidden, shared_gate);
+    if (recurrent_norms != 1 || least_time != 0 || std::isfinite(most_time))
+      add_all(recurrent_norms, least_time, most_time);
   }
   void add(const Adapter& adapter) {
     const auto& [file, scale, alpha, by_root, rank, matrices] = adapter;

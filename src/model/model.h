@@ -44,7 +44,7 @@ struct LowRank {
 struct LayerWeights {
   TensorView qkv, gate_up;            // what q, k, v and gate, up are rows of, or empty
   TensorView attn_norm;               // [1, emb]; empty without norms in front
-  TensorView q, k, v;                 // [q_width, emb], [kv_width, emb] twice
+  TensorView q, k, v;                 // [q_rows, emb], [kv_width, emb] twice
   TensorView q_bias, k_bias, v_bias;  // [1, width] or empty
   TensorView q_norm, k_norm;          // [1, head_dim], [1, width] where they are wide, or empty
   TensorView o;                       // [emb, q_width]
@@ -60,13 +60,24 @@ struct LayerWeights {
   TensorView router_bias;  // [1, experts] or empty
   // [1, experts * width], each expert's behind the one's before; or empty
   TensorView expert_gate_bias, expert_up_bias, expert_down_bias;
-  TensorView o_bias;     // [1, emb] or empty
-  TensorView attn_gate;  // [q_width, emb] or empty
+  TensorView o_bias;  // [1, emb] or empty
   // Short convolutions have these, [emb, emb] each: the gates before and behind the convolution and
   // its input, which are rows of conv_in. The convolution's own weights are [1, emb * taps]. Its
   // output's projection is `o`.
   TensorView conv_in, conv_gate, conv_out_gate, conv_x;
   TensorView conv;
+  // Of layers with a recurrence, or empty: projections of the norm's result to what is convolved,
+  // [channels, emb], to the gate, [values, emb], and to a token's time and strength, [heads, emb];
+  // biases of the times and rates of fading, [1, heads]; the norm of the result, [1, head_dim].
+  TensorView recur_in, recur_gate, recur_time, recur_strength;
+  TensorView recur_time_bias, recur_rates, recur_norm;
+  // Instead of strength and time: [2 * heads, emb], each key head's strengths and then its times.
+  TensorView recur_both;
+  TensorView recur_all;   // Mamba-2: what gate, in and time are rows of, or empty
+  TensorView recur_skip;  // Mamba-2: [1, heads] or empty; its norm is [1, values]
+  TensorView conv_bias;   // [1, channels] or empty
+  // The expert of every token, as gate, up and down, and [1, emb], or empty.
+  TensorView shared_gate, shared_up, shared_down, shared_share;
 };
 
 struct Weights {
@@ -107,6 +118,7 @@ struct Model {
   // aligned to its element.
   std::vector<std::vector<std::byte>> copies;
   std::vector<Adapter> adapters;
+  std::vector<std::string> notes;  // parts of the files that were left out, a line each
 
   uint64_t weight_bytes() const;
   uint64_t parameters() const;         // values in all tensors

@@ -83,6 +83,12 @@ constexpr TensorPart kBiases[] = {TensorPart::q_bias,         TensorPart::k_bias
 Distribution distribution_of(const WeightSpec& spec, float norm_mean) {
   if (std::ranges::find(kBiases, spec.part) != std::end(kBiases)) return {0.0f, 0.02f};
   if (spec.part == TensorPart::sinks) return {0.0f, 1.0f};
+  // States that fade within some ten tokens.
+  if (spec.part == TensorPart::recur_rates) return {-1.0f, 0.2f};
+  if (spec.part == TensorPart::recur_time_bias) return {-2.0f, 0.5f};
+  if (spec.part == TensorPart::recur_norm || spec.part == TensorPart::recur_skip)
+    return {1.0f, 0.1f};
+  if (spec.part == TensorPart::conv_bias) return {0.0f, 0.1f};
   if (spec.is_vector()) return {norm_mean, 0.1f};
   return {0.0f, 1.0f / std::sqrt(static_cast<float>(spec.cols))};
 }
@@ -586,6 +592,71 @@ void tiny_lfm2(Config& config) {
   lfm2(config, {2, 4});
 }
 
+void qwen35(Config& config, const RecurrentHeads& heads) {
+  const Family& family = *family_of_model_type(config.architecture);
+  set_layer_kinds(config, recurrent_layers(family, config.layers, family.attention_step));
+  config.conv_taps = 4;
+  config.recurrent = heads;
+  config.recurrent.is_joint = family.joint_times;
+  config.rope.rotated =
+      static_cast<uint32_t>(family.rotated_part * static_cast<float>(config.head_dim));
+}
+
+void qwen35_4b(Config& config) {
+  qwen35(config, {.key_heads = 16, .heads = 32, .key_dim = 128, .head_dim = 128});
+}
+
+void qwen36_35b(Config& config) {
+  experts(config, 256, 8, 512);
+  config.shared_hidden = 512;
+  qwen35_4b(config);
+}
+
+void qwen3_next(Config& config) {
+  experts(config, 512, 10, 512);
+  config.shared_hidden = 512;
+  qwen35_4b(config);
+}
+
+void granite4(Config& config, uint32_t attention_step, const RecurrentHeads& heads) {
+  const Family& family = *family_of_model_type(config.architecture);
+  granite_2b(config);
+  set_layer_kinds(config, recurrent_layers(family, config.layers, attention_step));
+  config.unrotated.assign(config.layers, true);
+  config.conv_taps = 4;
+  config.recurrent = heads;
+  config.norm_eps = 1e-5f;
+}
+
+void granite4_tiny(Config& config) {
+  experts(config, 64, 6, 512);
+  config.shared_hidden = 1024;
+  granite4(config, 10, {.key_heads = 1, .heads = 48, .key_dim = 128, .head_dim = 64});
+}
+
+void tiny_granite4(Config& config) {
+  experts(config, 16, 4, 256);
+  config.shared_hidden = 256;
+  granite4(config, 3, {.key_heads = 1, .heads = 8, .key_dim = 64, .head_dim = 64});
+}
+
+void tiny_qwen35(Config& config) {
+  qwen35(config, {.key_heads = 2, .heads = 4, .key_dim = 64, .head_dim = 64});
+}
+
+void tiny_qwen35_moe(Config& config) {
+  experts(config, 16, 4, 256);
+  config.shared_hidden = 256;
+  tiny_qwen35(config);
+}
+
+void tiny_lfm2_moe(Config& config) {
+  experts(config, 16, 4, 256);
+  config.dense_layers = 2;
+  config.choice_bias = true;
+  tiny_lfm2(config);
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
     // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
@@ -626,6 +697,16 @@ constexpr Shape kShapes[] = {
     {"tiny-gpt-oss",   "gpt_oss",  4,  256,   512,  4,  2,  64,    512,    512,   150000,  0, false, tiny_gpt_oss},
     {"gpt-oss-20b",    "gpt_oss", 24, 2880,  2880, 64,  8,  64, 201088, 131072,   150000,  0, false, gpt_oss_20b},
     {"lfm2-1.2b",      "lfm2",    16, 2048,  8192, 32,  8,  64,  65536, 128000,  1000000,  0, true, lfm2_1_2b},
+    {"qwen3.5-4b", "qwen3_5_text", 32, 2560, 9216, 16,  4, 256, 248320, 262144, 10000000,  0, true, qwen35_4b},
+    // Eight layers of the public model's 40, to fit the memory of a small machine; and of 48.
+    {"qwen3.6-35b-a3b-small", "qwen3_5_moe_text", 8, 2048, 512, 16, 2, 256, 248320, 262144, 10000000, 0, false, qwen36_35b},
+    {"qwen3-next-80b-small", "qwen3_next", 4, 2048, 5120, 16, 2, 256, 151936, 262144, 10000000, 0, false, qwen3_next},
+    {"granite-4-h-tiny", "granitemoehybrid", 40, 1536, 512, 12, 4, 128, 100352, 131072, 10000, 0, true, granite4_tiny},
+    {"tiny-granite-4", "granitemoehybrid", 3, 256, 256, 4, 2, 64,    512,    512,    10000,  0, true, tiny_granite4},
+    {"tiny-qwen3.5", "qwen3_5_text", 4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_qwen35},
+    {"tiny-qwen3.5-moe", "qwen3_5_moe_text", 4, 256, 512, 4, 2, 64,  512,    512,    10000,  0, false, tiny_qwen35_moe},
+    {"tiny-qwen3-next", "qwen3_next", 4, 256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_qwen35_moe},
+    {"tiny-lfm2-moe",  "lfm2_moe", 5,  256,   512,  4,  2,  64,    512,    512,  1000000,  0, true, tiny_lfm2_moe},
     {"tiny-lfm2",      "lfm2",     5,  256,   512,  4,  2,  64,    512,    512,  1000000,  0, true, tiny_lfm2},
     // Six layers of the public model's 48, to fit the memory of a small machine.
     {"qwen3-30b-a3b-small", "qwen3_moe", 6, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, 0, false, qwen3_30b},

@@ -34,6 +34,17 @@ enum class Extent : uint8_t {
   emb_of_all,
   three_emb,
   conv_taps,
+  q_rows,
+  channels,
+  values,
+  recurrent_heads,
+  two_recurrent_heads,
+  recurrent_width,
+  shared_hidden,
+  recur_all,
+  one,
+  recurrent_norms,
+  recurrent_norm_width,
 };
 enum class Presence : uint8_t {
   always,
@@ -52,8 +63,15 @@ enum class Presence : uint8_t {
   experts,
   expert_bias,
   o_bias,
-  norms_before_and_sinks,
+  ffn_norm_of_attention,
   short_conv,
+  delta_rule,
+  delta_apart,
+  delta_joint,
+  mamba2,
+  shared_expert,
+  shared_gate,
+  choice_bias,
 };
 
 struct Entry {
@@ -80,7 +98,7 @@ constexpr std::array kLayer = {
           Extent::emb, Presence::norms_before},
     Entry{TensorPart::qkv, "attn_qkv.weight", "self_attn.qkv_proj.weight", Extent::qkv_width,
           Extent::emb, Presence::fused},
-    Entry{TensorPart::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb,
+    Entry{TensorPart::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_rows, Extent::emb,
           Presence::apart},
     Entry{TensorPart::q_bias, "attn_q.bias", "self_attn.q_proj.bias", Extent::none, Extent::q_width,
           Presence::qkv_bias},
@@ -104,13 +122,49 @@ constexpr std::array kLayer = {
           Extent::conv_taps, Presence::short_conv, true},
     Entry{TensorPart::o, "shortconv.out_proj.weight", "conv.out_proj.weight", Extent::emb,
           Extent::emb, Presence::short_conv},
+    Entry{TensorPart::recur_in, "attn_qkv.weight", "linear_attn.in_proj_qkv.weight",
+          Extent::channels, Extent::emb, Presence::delta_rule},
+    Entry{TensorPart::recur_gate, "attn_gate.weight", "linear_attn.in_proj_z.weight",
+          Extent::values, Extent::emb, Presence::delta_rule},
+    Entry{TensorPart::conv, "ssm_conv1d.weight", "linear_attn.conv1d.weight", Extent::channels,
+          Extent::conv_taps, Presence::delta_rule, true},
+    Entry{TensorPart::recur_time_bias, "ssm_dt.bias", "linear_attn.dt_bias", Extent::none,
+          Extent::recurrent_heads, Presence::delta_rule},
+    Entry{TensorPart::recur_rates, "ssm_a", "linear_attn.A_log", Extent::none,
+          Extent::recurrent_heads, Presence::delta_rule},
+    Entry{TensorPart::recur_strength, "ssm_beta.weight", "linear_attn.in_proj_b.weight",
+          Extent::recurrent_heads, Extent::emb, Presence::delta_apart},
+    Entry{TensorPart::recur_time, "ssm_alpha.weight", "linear_attn.in_proj_a.weight",
+          Extent::recurrent_heads, Extent::emb, Presence::delta_apart},
+    Entry{TensorPart::recur_both, "ssm_ba.weight", "linear_attn.in_proj_ba.weight",
+          Extent::two_recurrent_heads, Extent::emb, Presence::delta_joint},
+    Entry{TensorPart::recur_norm, "ssm_norm.weight", "linear_attn.norm.weight", Extent::none,
+          Extent::recurrent_width, Presence::delta_rule},
+    Entry{TensorPart::o, "ssm_out.weight", "linear_attn.out_proj.weight", Extent::emb,
+          Extent::values, Presence::delta_rule},
+    Entry{TensorPart::recur_all, "ssm_in.weight", "mamba.in_proj.weight", Extent::recur_all,
+          Extent::emb, Presence::mamba2},
+    Entry{TensorPart::conv, "ssm_conv1d.weight", "mamba.conv1d.weight", Extent::channels,
+          Extent::conv_taps, Presence::mamba2, true},
+    Entry{TensorPart::conv_bias, "ssm_conv1d.bias", "mamba.conv1d.bias", Extent::none,
+          Extent::channels, Presence::mamba2},
+    Entry{TensorPart::recur_time_bias, "ssm_dt.bias", "mamba.dt_bias", Extent::none,
+          Extent::recurrent_heads, Presence::mamba2},
+    Entry{TensorPart::recur_rates, "ssm_a", "mamba.A_log", Extent::recurrent_heads, Extent::one,
+          Presence::mamba2, true},
+    Entry{TensorPart::recur_skip, "ssm_d", "mamba.D", Extent::recurrent_heads, Extent::one,
+          Presence::mamba2, true},
+    Entry{TensorPart::recur_norm, "ssm_norm.weight", "mamba.norm.weight", Extent::recurrent_norms,
+          Extent::recurrent_norm_width, Presence::mamba2, true},
+    Entry{TensorPart::o, "ssm_out.weight", "mamba.out_proj.weight", Extent::emb, Extent::values,
+          Presence::mamba2},
     Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
           Extent::emb, Presence::ffn_norm},
-    // gpt-oss: its name in GGUFs is that of a norm behind attention.
+    // gpt-oss and Qwen3.5: its name in GGUFs is that of a norm behind attention.
     Entry{TensorPart::ffn_norm, "post_attention_norm.weight", "post_attention_layernorm.weight",
-          Extent::none, Extent::emb, Presence::norms_before_and_sinks},
+          Extent::none, Extent::emb, Presence::ffn_norm_of_attention},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "pre_feedforward_layernorm.weight", Extent::none,
           Extent::emb, Presence::norms_both},
     Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
@@ -131,8 +185,18 @@ constexpr std::array kLayer = {
           Extent::emb, Presence::experts, true},
     Entry{TensorPart::router_bias, "ffn_gate_inp.bias", "mlp.gate.bias", Extent::none,
           Extent::experts, Presence::expert_bias},
+    Entry{TensorPart::router_bias, "exp_probs_b.bias", "feed_forward.expert_bias", Extent::none,
+          Extent::experts, Presence::choice_bias},
     Entry{TensorPart::gate, "ffn_gate_exps.weight", "mlp.experts.*.gate_proj.weight",
           Extent::hidden_of_all, Extent::emb, Presence::experts},
+    Entry{TensorPart::shared_gate, "ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight",
+          Extent::shared_hidden, Extent::emb, Presence::shared_expert},
+    Entry{TensorPart::shared_up, "ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight",
+          Extent::shared_hidden, Extent::emb, Presence::shared_expert},
+    Entry{TensorPart::shared_down, "ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight",
+          Extent::emb, Extent::shared_hidden, Presence::shared_expert},
+    Entry{TensorPart::shared_share, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight",
+          Extent::none, Extent::emb, Presence::shared_gate},
     Entry{TensorPart::expert_gate_bias, "ffn_gate_exps.bias", "mlp.experts.*.gate_proj.bias",
           Extent::experts, Extent::expert_hidden, Presence::expert_bias, true},
     Entry{TensorPart::up, "ffn_up_exps.weight", "mlp.experts.*.up_proj.weight",
@@ -186,8 +250,36 @@ uint64_t extent(const Config& config, Extent which) {
       return uint64_t{3} * config.emb;
     case Extent::conv_taps:
       return config.conv_taps;
+    case Extent::q_rows:
+      return config.q_rows();
+    case Extent::channels:
+      return config.recurrent.channels();
+    case Extent::values:
+      return config.recurrent.values();
+    case Extent::recurrent_heads:
+      return config.recurrent.heads;
+    case Extent::two_recurrent_heads:
+      return uint64_t{2} * config.recurrent.heads;
+    case Extent::recurrent_width:
+      return config.recurrent.head_dim;
+    case Extent::shared_hidden:
+      return config.shared_hidden;
+    case Extent::recur_all:
+      return uint64_t{config.recurrent.values()} + config.recurrent.channels() +
+             config.recurrent.heads;
+    case Extent::one:
+      return 1;
+    case Extent::recurrent_norms:
+      return config.recurrent.key_heads;
+    case Extent::recurrent_norm_width:
+      return config.recurrent.values() / config.recurrent.key_heads;
   }
   return 0;
+}
+
+// Whether GGUFs call the norm in front of the feed-forward after attention.
+bool names_after_attention(const Config& config) {
+  return config.sinks || config.attention_gate;
 }
 
 bool present(const Config& config, Presence presence) {
@@ -213,7 +305,8 @@ bool present(const Config& config, Presence presence) {
     case Presence::sinks:
       return config.sinks;
     case Presence::ffn_norm:
-      return config.norms == Norms::before && !config.parallel_residual && !config.sinks;
+      return config.norms == Norms::before && !config.parallel_residual &&
+             !names_after_attention(config);
     case Presence::dense:
       return !config.has_experts();
     case Presence::dense_apart:
@@ -224,10 +317,24 @@ bool present(const Config& config, Presence presence) {
       return config.expert_bias;
     case Presence::o_bias:
       return config.o_bias;
-    case Presence::norms_before_and_sinks:
-      return config.norms == Norms::before && config.sinks;
+    case Presence::ffn_norm_of_attention:
+      return config.norms == Norms::before && names_after_attention(config);
     case Presence::short_conv:
-      return config.has_states();
+      return config.has_kind(LayerKind::short_conv);
+    case Presence::delta_rule:
+      return config.has_kind(LayerKind::delta_rule);
+    case Presence::delta_apart:
+      return config.has_kind(LayerKind::delta_rule) && !config.recurrent.is_joint;
+    case Presence::delta_joint:
+      return config.has_kind(LayerKind::delta_rule) && config.recurrent.is_joint;
+    case Presence::mamba2:
+      return config.has_kind(LayerKind::mamba2);
+    case Presence::shared_expert:
+      return config.shared_hidden != 0;
+    case Presence::choice_bias:
+      return config.choice_bias;
+    case Presence::shared_gate:
+      return config.shared_hidden != 0 && config.shared_gate;
   }
   return false;
 }
@@ -238,9 +345,24 @@ constexpr TensorPart kAttentionParts[] = {
     TensorPart::q_bias, TensorPart::k_bias, TensorPart::v_bias, TensorPart::q_norm,
     TensorPart::k_norm, TensorPart::o,      TensorPart::sinks,  TensorPart::o_bias};
 
+constexpr Presence kOfDeltaRule[] = {Presence::delta_rule, Presence::delta_apart,
+                                     Presence::delta_joint};
+
+// What a layer with experts has, and what one without them has in its place.
+constexpr Presence kOfExperts[] = {Presence::experts, Presence::expert_bias, Presence::choice_bias,
+                                   Presence::shared_expert, Presence::shared_gate};
+
 bool present(const Config& config, uint32_t layer, const Entry& entry) {
+  if (config.has_experts() && !config.has_experts_in(layer)) {
+    if (entry.presence == Presence::dense) return true;
+    if (entry.presence == Presence::dense_apart) return !config.fused_projections;
+    if (std::ranges::find(kOfExperts, entry.presence) != std::end(kOfExperts)) return false;
+  }
   if (!present(config, entry.presence)) return false;
   if (entry.presence == Presence::short_conv) return config.kind_of(layer) == LayerKind::short_conv;
+  if (std::ranges::find(kOfDeltaRule, entry.presence) != std::end(kOfDeltaRule))
+    return config.kind_of(layer) == LayerKind::delta_rule;
+  if (entry.presence == Presence::mamba2) return config.kind_of(layer) == LayerKind::mamba2;
   const bool is_attentions =
       std::ranges::find(kAttentionParts, entry.part) != std::end(kAttentionParts);
   return !is_attentions || config.attends(layer);
@@ -329,6 +451,36 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::conv_in;
     case TensorPart::conv:
       return &LayerWeights::conv;
+    case TensorPart::recur_in:
+      return &LayerWeights::recur_in;
+    case TensorPart::recur_gate:
+      return &LayerWeights::recur_gate;
+    case TensorPart::recur_time:
+      return &LayerWeights::recur_time;
+    case TensorPart::recur_strength:
+      return &LayerWeights::recur_strength;
+    case TensorPart::recur_both:
+      return &LayerWeights::recur_both;
+    case TensorPart::recur_time_bias:
+      return &LayerWeights::recur_time_bias;
+    case TensorPart::recur_rates:
+      return &LayerWeights::recur_rates;
+    case TensorPart::recur_norm:
+      return &LayerWeights::recur_norm;
+    case TensorPart::recur_all:
+      return &LayerWeights::recur_all;
+    case TensorPart::recur_skip:
+      return &LayerWeights::recur_skip;
+    case TensorPart::conv_bias:
+      return &LayerWeights::conv_bias;
+    case TensorPart::shared_gate:
+      return &LayerWeights::shared_gate;
+    case TensorPart::shared_up:
+      return &LayerWeights::shared_up;
+    case TensorPart::shared_down:
+      return &LayerWeights::shared_down;
+    case TensorPart::shared_share:
+      return &LayerWeights::shared_share;
     case TensorPart::embedding:
     case TensorPart::final_norm:
     case TensorPart::head:
@@ -364,6 +516,13 @@ void split_fused(const Config& config, LayerWeights& layer) {
   layer.v = rows_of(layer.qkv, uint64_t{q} + kv, kv);
   layer.gate = rows_of(layer.gate_up, 0, config.hidden);
   layer.up = rows_of(layer.gate_up, config.hidden, config.hidden);
+}
+
+void split_mamba2(const RecurrentHeads& shape, LayerWeights& layer) {
+  layer.recur_gate = rows_of(layer.recur_all, 0, shape.values());
+  layer.recur_in = rows_of(layer.recur_all, shape.values(), shape.channels());
+  layer.recur_time =
+      rows_of(layer.recur_all, uint64_t{shape.values()} + shape.channels(), shape.heads);
 }
 
 // A row of all experts' values, as kernels take biases.
@@ -440,6 +599,8 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
     for (LayerWeights& layer : weights.layers) split_fused(config, layer);
   for (LayerWeights& layer : weights.layers)
     if (!layer.conv_in.empty()) split_short_conv(config, layer);
+  for (LayerWeights& layer : weights.layers)
+    if (!layer.recur_all.empty()) split_mamba2(config.recurrent, layer);
   // A tensor that was not asked for is a part of the architecture that would silently be left out.
   for (const NamedTensor& tensor : tensors)
     if (unused.contains(tensor.name) && !is_redundant(tensor.name, config, style))
@@ -505,6 +666,15 @@ constexpr Rename kRenames[] = {
     // gpt-oss's.
     {NameStyle::hugging_face, "mlp.router.weight", "mlp.gate.weight"},
     {NameStyle::hugging_face, "mlp.router.bias", "mlp.gate.bias"},
+    // LFM2's.
+    {NameStyle::hugging_face, "feed_forward.gate.weight", "mlp.gate.weight"},
+    {NameStyle::hugging_face, "feed_forward.experts.*.w1.weight", "mlp.experts.*.gate_proj.weight"},
+    {NameStyle::hugging_face, "feed_forward.experts.*.w3.weight", "mlp.experts.*.up_proj.weight"},
+    {NameStyle::hugging_face, "feed_forward.experts.*.w2.weight", "mlp.experts.*.down_proj.weight"},
+    // Granite's.
+    {NameStyle::hugging_face, "block_sparse_moe.router.layer.weight", "mlp.gate.weight"},
+    {NameStyle::hugging_face, "shared_mlp.output_linear.weight",
+     "mlp.shared_expert.down_proj.weight"},
     // Mixtral's.
     {NameStyle::hugging_face, "block_sparse_moe.gate.weight", "mlp.gate.weight"},
     {NameStyle::hugging_face, "block_sparse_moe.experts.*.w1.weight",
@@ -654,6 +824,43 @@ TensorView turned(const TensorView& in, const Config& config, const Turned& how,
   return {in.dtype, config.experts * width, in.rows / config.experts, copy};
 }
 
+// Qwen3.5's published checkpoints have the experts in two tensors, [experts, rows, columns], the
+// first with the gate's rows before those of up: a view of each expert's matrices.
+bool add_stacked(const NamedTensor& tensor, const Config& config, const std::string& where,
+                 std::vector<NamedTensor>& result) {
+  const std::string_view prefix = layer_prefix(tensor.name, NameStyle::hugging_face);
+  std::string_view name = std::string_view(tensor.name).substr(prefix.size());
+  if (name.ends_with(".weight")) name.remove_suffix(std::string_view(".weight").size());
+  const bool is_first =
+      name == "mlp.experts.gate_up_proj" || name == "block_sparse_moe.input_linear";
+  const bool is_second =
+      name == "mlp.experts.down_proj" || name == "block_sparse_moe.output_linear";
+  if (prefix.empty() || (!is_first && !is_second)) return false;
+  const std::vector<std::string_view> parts =
+      is_first ? std::vector<std::string_view>{"gate_proj", "up_proj"}
+               : std::vector<std::string_view>{"down_proj"};
+  const uint64_t matrices = config.experts * parts.size();
+  if (tensor.view.rows % matrices != 0)
+    fail_input(where + ": tensor " + printable_name(tensor.name),
+               "has {} rows, which are not those of {} experts", tensor.view.rows, config.experts);
+  const uint64_t rows = tensor.view.rows / matrices;
+  for (uint64_t i = 0; i < matrices; ++i)
+    result.push_back({fmt::format("{}mlp.experts.{}.{}.weight", prefix, i / parts.size(),
+                                  parts[i % parts.size()]),
+                      rows_of(tensor.view, i * rows, rows)});
+  return true;
+}
+
+std::vector<NamedTensor> unstacked(const std::vector<NamedTensor>& tensors, const Config& config,
+                                   NameStyle style, const std::string& where) {
+  std::vector<NamedTensor> result;
+  for (const NamedTensor& tensor : tensors)
+    if (style == NameStyle::gguf || config.expert_bias ||
+        !add_stacked(tensor, config, where, result))
+      result.push_back(tensor);
+  return result;
+}
+
 bool add_turned(const NamedTensor& tensor, const Config& config, const std::string& where,
                 Model& model, std::vector<NamedTensor>& result) {
   const std::string_view prefix = layer_prefix(tensor.name, NameStyle::hugging_face);
@@ -669,10 +876,11 @@ bool add_turned(const NamedTensor& tensor, const Config& config, const std::stri
 
 }  // namespace
 
-std::vector<NamedTensor> with_experts_together(const std::vector<NamedTensor>& tensors,
+std::vector<NamedTensor> with_experts_together(const std::vector<NamedTensor>& stored,
                                                const Config& config, NameStyle style,
                                                const std::string& where, Model& model) {
-  if (!config.has_experts()) return tensors;
+  if (!config.has_experts()) return stored;
+  const std::vector<NamedTensor> tensors = unstacked(stored, config, style, where);
   std::vector<NamedTensor> result;
   std::vector<std::string> order;
   std::unordered_map<std::string, std::vector<const NamedTensor*>> apart;

@@ -51,6 +51,21 @@ enum class TensorPart : uint8_t {
   o_bias,
   conv_in,
   conv,
+  recur_in,
+  recur_gate,
+  recur_time,
+  recur_strength,
+  recur_both,
+  recur_time_bias,
+  recur_rates,
+  recur_norm,
+  recur_all,
+  recur_skip,
+  conv_bias,
+  shared_gate,
+  shared_up,
+  shared_down,
+  shared_share,
 };
 
 struct WeightSpec {

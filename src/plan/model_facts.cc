@@ -138,6 +138,8 @@ JsonValue model_json(const Model& model, uint64_t positions, bool has_tensors) {
                     {"experts", config.experts},
                     {"experts_used", config.experts_used},
                     {"expert_hidden", config.expert_hidden},
+                    {"shared_hidden", config.shared_hidden},
+                    {"recurrent_layers", config.layers - config.attention_layers()},
                     {"size", described.size},
                     {"type", described.type},
                     {"parameters", model.parameters()},
@@ -147,6 +149,7 @@ JsonValue model_json(const Model& model, uint64_t positions, bool has_tensors) {
                     {"kv_bytes", kept_kv_bytes(config, positions)},
                     {"whole_kv_bytes", kv_bytes(config, positions)},
                     {"state_bytes", state_bytes(config)}};
+  for (const std::string& line : model.notes) json["left_out"].push_back(line);
   for (const auto& [type, total] : totals_by_type(model))
     json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
   for (const Adapter& adapter : model.adapters)
@@ -216,12 +219,20 @@ Table facts_table(const Model& model, uint64_t positions) {
     row("experts",
         fmt::format("{} of {} for a token, {} wide", c.experts_used, c.experts, c.expert_hidden));
   const ModelDescription described = describe(model);
+  if (c.shared_hidden != 0)
+    row("", fmt::format("one more for every token, {} wide", c.shared_hidden));
+  if (c.recurrent.heads != 0)
+    row("recurrence",
+        fmt::format("{} of {} layers, {} heads of {} on {} of {}", c.layers - c.attention_layers(),
+                    c.layers, c.recurrent.heads, c.recurrent.head_dim, c.recurrent.key_heads,
+                    c.recurrent.key_dim));
   row("parameters",
       model.tensors.empty()
           ? "none: a vocabulary alone"
           : fmt::format("{}, {} values", described.size, model.parameters()) +
                 (c.has_experts() ? fmt::format(", {} active", model.active_parameters()) : ""));
   if (!described.type.empty()) row("type", described.type);
+  for (const std::string& line : model.notes) row("left out", line);
   for (const auto& [type, total] : totals_by_type(model))
     row("  " + type,
         fmt::format("{} in {}", human_bytes(total.bytes), counted(total.tensors, "tensor")));

@@ -112,7 +112,7 @@ TEST_P(BatchGolden, TogetherEqualsAloneToTheLastBit) {
 INSTANTIATE_TEST_SUITE_P(HuggingFace, BatchGolden, testing::ValuesIn(golden::fixtures()),
                          [](const auto& tested) {
                            std::string name = tested.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
                            return name;
                          });
 

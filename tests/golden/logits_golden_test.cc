@@ -162,7 +162,7 @@ TEST_P(Golden, QuantisedFilesStayClose) {
 INSTANTIATE_TEST_SUITE_P(HuggingFace, Golden, testing::ValuesIn(golden::fixtures()),
                          [](const auto& fixture) {
                            std::string name = fixture.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
                            return name;
                          });
 

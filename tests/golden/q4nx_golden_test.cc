@@ -183,7 +183,7 @@ TEST(Q4nxBundles, ComputeWhatTheirModelsDo) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Q4nxGolden, testing::ValuesIn(whole_groups()),
                          [](const auto& fixture) {
                            std::string name = fixture.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
                            return name;
                          });
 

@@ -29,6 +29,35 @@ inline Config config_of(std::string_view model_type) {
         config, {family->recurrent, LayerKind::attention, family->recurrent, family->recurrent});
     config.conv_taps = 3;
   }
+  if (family->recurrent == LayerKind::delta_rule) {
+    config.layers = 4;
+    set_layer_kinds(
+        config, {family->recurrent, LayerKind::attention, family->recurrent, LayerKind::attention});
+    config.conv_taps = 4;
+    config.recurrent = {.key_heads = 2,
+                        .heads = 6,
+                        .key_dim = 12,
+                        .head_dim = 40,
+                        .is_tiled = family->tiled_heads,
+                        .is_joint = family->joint_times};
+    config.rope.rotated = 4;
+    if (family->shared_expert) config.shared_hidden = 24;
+  }
+  if (family->recurrent == LayerKind::mamba2) {
+    config.layers = 4;
+    set_layer_kinds(
+        config, {family->recurrent, LayerKind::attention, family->recurrent, family->recurrent});
+    config.unrotated.assign(config.layers, !family->rotates);
+    config.conv_taps = 4;
+    config.recurrent = {.key_heads = 2, .heads = 6, .key_dim = 12, .head_dim = 40};
+    config.recurrent_norms = 2;
+    config.shared_hidden = 24;
+  }
+  if (family->sigmoid_routing) {
+    config.dense_layers = 1;
+    config.choice_bias = true;
+    config.expert_scale = 1.5f;
+  }
   if (!family->experts.empty()) {
     config.experts = 6;
     config.experts_used = 2;
@@ -40,7 +69,7 @@ inline Config config_of(std::string_view model_type) {
     set_windowed(config, windowed_layers(config.layers, family->global_step));
   }
   if (family->scales_logits) config.logit_divisor = 16;
-  if (family->rotates_in_part) {
+  if (family->rotates_in_part && family->recurrent == LayerKind::attention) {
     config.rope.rotated = 12;
     config.rope.scaling = RopeScaling::longrope;
     config.rope.original_context = 32;

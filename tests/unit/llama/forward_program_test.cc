@@ -64,7 +64,7 @@ const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
                                              {Role::expert_swiglu, Operator::feed_forward},
                                              {Role::expert_down, Operator::feed_forward},
                                              {Role::expert_mix, Operator::feed_forward},
-                                             {Role::attn_gate, Operator::projection},
+                                             {Role::attn_gate, Operator::attention},
                                              {Role::attn_gated, Operator::attention}};
 
 // On one projection of each operator.
@@ -80,12 +80,6 @@ void adapt(RandomModel& random) {
     weights.layers[i].down_lora = pair(weights.layers[i].down);
   }
   weights.head_lora = pair(weights.head);
-}
-
-void add_attention_gates(RandomModel& random) {
-  const Config& config = random.model.config;
-  for (LayerWeights& layer : random.model.weights.layers)
-    layer.attn_gate = random.tensor(DType::bf16, config.q_width(), config.emb, 0.3f);
 }
 
 std::vector<Program> forward_programs() {
@@ -118,7 +112,6 @@ std::vector<Program> forward_programs() {
     change(config);
     RandomModel random = random_model(config, DType::bf16);
     if (config.layer_norm) adapt(random);
-    if (config.attention_gate) add_attention_gates(random);
     const std::vector<float> frequencies = rope_frequencies(config);
     for (const Part part : {Part::body, Part::head, Part::whole})
       for (const bool from_start : {false, true})
@@ -188,8 +181,7 @@ TEST(ForwardProgram, AGateStandsBetweenAttentionAndItsOutput) {
   const auto forward = [](bool has_gate) {
     Config config = testing_support::small_config();
     config.attention_gate = has_gate;
-    RandomModel random = random_model(config, DType::bf16);
-    if (has_gate) add_attention_gates(random);
+    const RandomModel random = random_model(config, DType::bf16);
     return forward_program(random.model, rope_frequencies(config), Part::whole,
                            {.rows = 4, .context = 96})
         .program;
@@ -200,12 +192,12 @@ TEST(ForwardProgram, AGateStandsBetweenAttentionAndItsOutput) {
     EXPECT_NE(found, with.launches.end()) << name(role);
     return *found;
   };
-  EXPECT_EQ(launch(Role::attn_gate).args[0].slot, launch(Role::v).args[0].slot);
+  EXPECT_EQ(launch(Role::attn_gate).args[0].slot, launch(Role::q).args[2].slot);
   EXPECT_EQ(launch(Role::attn_gated).args[0].slot, launch(Role::attn_gate).args[2].slot);
   EXPECT_EQ(launch(Role::attn_gated).args[1].slot, launch(Role::attention).args[3].slot);
   EXPECT_EQ(launch(Role::o).args[0].slot, launch(Role::attn_gated).args[2].slot);
   EXPECT_NE(to_hex(program_hash(with)), to_hex(program_hash(without)));
-  EXPECT_EQ(with.slots.size(), without.slots.size() + 2 + 2);  // a weight for each layer
+  EXPECT_EQ(with.slots.size(), without.slots.size() + 3);
   EXPECT_EQ(with.launches.size(), without.launches.size() + 2 * 2);
   for (const Slot& slot : without.slots)
     EXPECT_FALSE(slot.role == Role::attn_gate || slot.role == Role::attn_gated) << slot.name;

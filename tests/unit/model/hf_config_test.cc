@@ -93,6 +93,45 @@ TEST(HfConfig, Olmo2HasNormsBehindAndWideHeadNorms) {
             "norms behind attention and feed-forward, a norm over all heads of Q and K");
 }
 
+// Of the checkpoints of Qwen3.5, 3.6 and 3.8, by the newer and the older way to say which layers
+// attend.
+TEST(HfConfig, Qwen35HasLayersWithAState) {
+  const Config config = read("qwen3_5_text", R"("full_attention_interval":2)");
+  EXPECT_EQ(config.layer_kinds,
+            (std::vector<LayerKind>{LayerKind::delta_rule, LayerKind::attention}));
+  EXPECT_EQ(
+      read("qwen3_5_text", R"("layer_types":["linear_attention","full_attention"])").layer_kinds,
+      config.layer_kinds);
+  EXPECT_TRUE(config.attention_gate && config.qk_norm);
+  EXPECT_EQ(config.head_dim, 256u);
+  EXPECT_EQ(config.rope.rotated, 64u);
+  EXPECT_EQ(config.conv_taps, 4u);
+  EXPECT_EQ(config.recurrent.key_heads, 16u);
+  EXPECT_EQ(config.recurrent.values(), 4096u);
+  EXPECT_EQ(config.q_rows(), 2 * config.q_width());
+  EXPECT_EQ(differences_from_llama(config),
+            "heads that rotate in part, a gate of the attention's output, recurrent layers");
+}
+
+TEST(HfConfig, RecurrentLayersThatContradictThemselvesAreRefused) {
+  const auto problem = [](const std::string& fields) {
+    return error("qwen3_5_text", R"("full_attention_interval":2,)" + fields);
+  };
+  EXPECT_PRED_FORMAT2(contains, problem(R"("linear_num_key_heads":3)"),
+                      "32 value heads of recurrent layers cannot share 3 key heads evenly");
+  EXPECT_PRED_FORMAT2(contains, problem(R"("linear_num_key_heads":0)"),
+                      "recurrent layers with 0 and 32 heads, outside 1..4096");
+  EXPECT_PRED_FORMAT2(contains, problem(R"("linear_value_head_dim":1048576)"),
+                      "have widths 128 and 1048576, outside 1..1024");
+  EXPECT_PRED_FORMAT2(contains, problem(R"("linear_conv_kernel_dim":9)"),
+                      "convolutions over 9 positions; 2 to 4 are supported");
+  EXPECT_PRED_FORMAT2(contains, problem(R"("layer_types":["full_attention"])"),
+                      "config.json: layer_types: has 1 entries, and there are 2 layers");
+  EXPECT_PRED_FORMAT2(contains, problem(R"("layer_types":["full_attention","mamba"])"),
+                      "layer_types[1]: mamba; full_attention and linear_attention are supported");
+  EXPECT_PRED_FORMAT2(contains, error("qwen3_5_text", ""), "none of its layers attends");
+}
+
 TEST(HfConfig, SmolLm3SaysWhichLayersHaveNoRope) {
   using Layers = std::vector<bool>;
   EXPECT_EQ(read("smollm3").unrotated, (Layers{false, false}));  // every fourth, of two
