@@ -273,7 +273,7 @@ uint16_t attention_output(Builder& build, const Config& config, uint32_t layer) 
   if (config.kind_of(layer) == LayerKind::delta_rule)
     return build.activation(Role::recur_gated, config.recurrent.values());
   if (config.kind_of(layer) == LayerKind::mamba2)
-    return build.activation(Role::recur_norm, config.recurrent.values());
+    return build.activation(Role::recur | Facet::norm, config.recurrent.values());
   return build.activation(config.attention_gate ? Role::attn_gated : Role::attention,
                           config.q_width());
 }
@@ -454,9 +454,9 @@ void add_delta_rule(Builder& build, const Config& config, uint32_t layer,
   launch.kv_heads = shape.key_heads;
   launch.tiled_heads = shape.is_tiled;
   launch.eps = 1e-6f;  // of the lengths of keys and queries
-  const uint16_t normed = build.activation(Role::recur_norm, shape.values());
-  build.launch(Kernel::rmsnorm, Role::recur_norm,
-               {mixed, build.weight(Role::recur_norm, weights.recur_norm)}, {normed});
+  const uint16_t normed = build.activation(Role::recur | Facet::norm, shape.values());
+  build.launch(Kernel::rmsnorm, Role::recur | Facet::norm,
+               {mixed, build.weight(Role::recur | Facet::norm, weights.recur_norm)}, {normed});
   build.last().shape.heads = shape.heads;
   build.launch(Kernel::swiglu, Role::recur_gated, {gate, normed},
                {attention_output(build, config, layer)});
@@ -496,8 +496,8 @@ void add_mamba2(Builder& build, const Config& config, uint32_t layer, const Laye
   launch.least_time = config.least_time;
   launch.most_time = config.most_time;
   build.launch(Kernel::swiglu, Role::recur_gated, {gate, mixed}, {let_out});
-  build.launch(Kernel::rmsnorm, Role::recur_norm,
-               {let_out, build.weight(Role::recur_norm, weights.recur_norm)},
+  build.launch(Kernel::rmsnorm, Role::recur | Facet::norm,
+               {let_out, build.weight(Role::recur | Facet::norm, weights.recur_norm)},
                {attention_output(build, config, layer)});
   build.last().shape.groups = config.recurrent_norms;
 }

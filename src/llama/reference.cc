@@ -318,7 +318,7 @@ std::vector<float> Reference::delta_rule(const LayerWeights& weights, Layer& lay
     }
   }
   show(Role::recur, y);
-  y = norm(Role::recur_norm, y, weights.recur_norm);
+  y = norm(Role::recur | Facet::norm, y, weights.recur_norm);
   y = gated(gate, y, Activation::silu);
   show(Role::recur_gated, y);
   return project(Role::o, weights.o, weights.o_lora, y);
@@ -361,7 +361,7 @@ std::vector<float> Reference::mamba2(const LayerWeights& weights, Layer& layer, 
   y = gated(gate, y, Activation::silu);
   show(Role::recur_gated, y);
   y = normed_in_parts(model_.config, y, values_of(weights.recur_norm));
-  show(Role::recur_norm, y);
+  show(Role::recur | Facet::norm, y);
   return project(Role::o, weights.o, weights.o_lora, y);
 }
 

@@ -535,7 +535,8 @@ ArgSpec arg_spec(const Launch& launch, size_t arg) {
 
 Operator operator_of(const Launch& launch) {
   if (launch.role == Role::attn_gated) return Operator::attention;
-  for (const Role role : {Role::conv_in, Role::conv_gated, Role::recur_norm, Role::recur_gated})
+  for (const Role role :
+       {Role::conv_in, Role::conv_gated, Role::recur | Facet::norm, Role::recur_gated})
     if (launch.role == role) return Operator::recurrence;
   if (launch.kernel == Kernel::split)
     return launch.role == Role::recur_time ? Operator::recurrence : Operator::attention;

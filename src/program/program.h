@@ -148,7 +148,6 @@ struct Role {
     recur_skip,
     recur_state,
     recur,
-    recur_norm,
     recur_gated,
     q_and_gate,  // of attention, one head's after the other's
     o,

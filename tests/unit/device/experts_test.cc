@@ -166,13 +166,15 @@ TEST(Experts, AnIdThatIsNoExpertsIsNotRead) {
 }
 
 TEST(Experts, TheBestAreChosenInAscendingOrder) {
-  const std::vector<float> scores = {1, 5, -2, 4, 5.5f, 0};
+  const std::vector<float> logits = {1, 5, -2, 4, 5.5f, 0};
+  std::vector<float> scores = logits;
   int32_t ids[3];
   float weights[3];
   choose_experts(scores, {3, {}}, ids, weights);
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{1, 3, 4}));
   const double chosen = std::exp(5.0) + std::exp(4.0) + std::exp(5.5);
   EXPECT_NEAR(weights[1], std::exp(4.0) / chosen, 1e-6);
+  scores = logits;
   choose_experts(scores, {3, {.weighs_chosen_alone = false}}, ids, weights);
   const double all = chosen + std::exp(1.0) + std::exp(-2.0) + 1;
   EXPECT_NEAR(weights[2], std::exp(5.5) / all, 1e-6);

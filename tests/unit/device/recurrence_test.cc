@@ -16,7 +16,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-constexpr uint32_t kStates = 5;
+constexpr uint32_t kStatesHeld = 5;
 constexpr float kEps = 1e-6f;
 
 struct Recurrence {
@@ -37,7 +37,7 @@ struct Recurrence {
         is_delta ? row : vector("bias"),
         vector("bias or rates"),
         vector("rates or skip"),
-        {"state", SlotKind::state, DType::f32, uint64_t{kStates} * shape.state_rows, width},
+        {"state", SlotKind::state, DType::f32, uint64_t{kStatesHeld} * shape.state_rows, width},
         {"y", SlotKind::output, DType::f32, rows, values}};
     program.launches = {{.kernel = kernel,
                          .name = "recurrence",
@@ -128,7 +128,7 @@ struct Recurrence {
   std::vector<Values> memory;
 };
 
-Call one(uint32_t rows, uint32_t from, uint32_t to, std::span<const KeptState> kept = {}) {
+Call call_with(uint32_t rows, uint32_t from, uint32_t to, std::span<const KeptState> kept = {}) {
   return {.rows = rows, .only = {.rows = rows, .state_from = from, .state_to = to, .kept = kept}};
 }
 
@@ -141,7 +141,7 @@ TEST(Recurrence, EveryInstructionSetComputesThePlainOne) {
         for (const cpu::InnerLoops* loops : cpu::usable_inner_loops()) {
           Recurrence test(kernel, {.heads = 6, .kv_heads = 2, .tiled_heads = is_tiled}, key, width,
                           9);
-          const Values y = test.run(one(9, kNoState, 2), *loops, 2), expected = test.plain(9);
+          const Values y = test.run(call_with(9, kNoState, 2), *loops, 2), expected = test.plain(9);
           for (size_t i = 0; i < y.size(); ++i)
             ASSERT_NEAR(y[i], expected[i], 2e-4 * (1 + std::fabs(expected[i])))
                 << loops->name << " " << spec(kernel).name << " " << key << " " << width << " at "
@@ -156,10 +156,10 @@ TEST(Recurrence, CutsOfTheRowsChangeNoBit) {
     const Recurrence whole(kernel, heads, 20, 40, 12);
     Recurrence all = whole, beside = whole;
     const KeptState kept[] = {{5, 4}};
-    const Values expected = all.run(one(12, kNoState, 0, kept), cpu::best_inner_loops(), 3);
+    const Values expected = all.run(call_with(12, kNoState, 0, kept), cpu::best_inner_loops(), 3);
     for (const uint32_t cut : {1u, 5u, 11u}) {
       Recurrence parts = whole;
-      Values y = parts.run(one(cut, kNoState, 1));
+      Values y = parts.run(call_with(cut, kNoState, 1));
       if (cut == 5) {
         EXPECT_EQ(parts.state_of(1), all.state_of(4));
       }
@@ -168,7 +168,7 @@ TEST(Recurrence, CutsOfTheRowsChangeNoBit) {
           parts.memory[slot].erase(parts.memory[slot].begin(),
                                    parts.memory[slot].begin() +
                                        static_cast<std::ptrdiff_t>(cut * parts.memory_cols(slot)));
-      const Values more = parts.run(one(12 - cut, 1, cut == 5 ? 1 : 3));
+      const Values more = parts.run(call_with(12 - cut, 1, cut == 5 ? 1 : 3));
       y.insert(y.end(), more.begin(), more.end());
       EXPECT_EQ(y, expected) << cut;
       EXPECT_EQ(parts.state_of(cut == 5 ? 1 : 3), all.state_of(0));
