@@ -453,7 +453,7 @@ void add_delta_rule(Builder& build, const Config& config, uint32_t layer,
   launch.heads = shape.heads;
   launch.kv_heads = shape.key_heads;
   launch.tiled_heads = shape.is_tiled;
-  launch.eps = 1e-6f;  // of the lengths of keys and queries
+  launch.eps = 1e-6f;  // for the lengths of keys and queries
   const uint16_t normed = build.activation(Role::recur | Facet::norm, shape.values());
   build.launch(Kernel::rmsnorm, Role::recur | Facet::norm,
                {mixed, build.weight(Role::recur | Facet::norm, weights.recur_norm)}, {normed});

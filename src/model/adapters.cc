@@ -195,10 +195,11 @@ constexpr Naming kPeftNames = {NameStyle::hugging_face,
                                {".lora_B.weight", ".lora_B.default.weight"}};
 
 // Whether every token passes it: experts are left out, each of which would need its own matrices.
-bool is_projection(TensorPart part, const Config& config) {
+bool is_projection(const WeightSpec& spec, const Config& config) {
+  const TensorPart part = spec.part;
   const bool is_gated =
       part == TensorPart::gate || part == TensorPart::up || part == TensorPart::down;
-  if (is_gated && config.has_experts()) return false;
+  if (is_gated && config.has_experts_in(spec.layer)) return false;
   constexpr TensorPart kProjections[] = {TensorPart::q,    TensorPart::k,      TensorPart::v,
                                          TensorPart::qkv,  TensorPart::o,      TensorPart::up,
                                          TensorPart::gate, TensorPart::down,   TensorPart::gate_up,
@@ -270,7 +271,7 @@ void pair_up(const std::vector<NamedTensor>& tensors, const Config& config, cons
                   fmt::format("this {} model of {} layers has no such projection",
                               config.architecture, config.layers),
                   "take the model that the adapter was made for");
-    if (!is_projection(target->second.part, config))
+    if (!is_projection(target->second, config))
       fail_part(where, fmt::format("an adapter of {}", target->second.name));
     check_values(tensor.view, where);
     AdapterPair& pair = pairs[half->module];

@@ -137,7 +137,7 @@ struct Config {
   // none. What it gives is multiplied by a sigmoid of its own.
   uint32_t shared_hidden = 0;
   bool shared_gate = true;  // else what it gives is added as it is
-  // Mamba-2: the norm of what a layer's recurrence gives is over each of so many parts.
+  // Mamba-2: parts of what a layer's recurrence gives, each with a norm of its own.
   uint32_t recurrent_norms = 1;
   float least_time = 0;  // what a token's time is bounded to
   float most_time = std::numeric_limits<float>::infinity();
@@ -150,7 +150,7 @@ struct Config {
   uint32_t attention_layers() const;
   bool has_kind(LayerKind kind) const;
   uint32_t q_width() const { return heads * head_dim; }
-  // Of its projection, which has each head's gate behind the head.
+  // Its projection has each head's gate behind the head.
   uint32_t q_rows() const { return attention_gate ? 2 * q_width() : q_width(); }
   uint32_t kv_width() const { return kv_heads * head_dim; }
   uint32_t rope_width() const { return rope.rotated == 0 ? head_dim : rope.rotated; }

@@ -244,25 +244,18 @@ RowOrder tiled_order(const WeightSpec& spec, const Config& config) {
   const auto tiled = [](uint64_t first, uint64_t width, bool is_of_columns = false) {
     return RowOrder{RowOrder::Kind::tiled, first, width, is_of_columns};
   };
+  const TensorPart part = spec.part;
   if (config.kind_of(spec.layer) != LayerKind::delta_rule) return {};
-  switch (spec.part) {
-    case TensorPart::recur_in:
-      return tiled(uint64_t{2} * shape.keys(), shape.head_dim);
-    case TensorPart::conv:  // one row, all taps of a value beside each other
-      return tiled(uint64_t{2} * shape.keys() * config.conv_taps,
-                   uint64_t{shape.head_dim} * config.conv_taps, true);
-    case TensorPart::recur_gate:
-      return tiled(0, shape.head_dim);
-    case TensorPart::recur_time:
-    case TensorPart::recur_strength:
-    case TensorPart::recur_time_bias:
-    case TensorPart::recur_rates:
-      return tiled(0, 1);
-    case TensorPart::o:
-      return tiled(0, shape.head_dim, true);
-    default:
-      return {};
-  }
+  if (part == TensorPart::recur_in) return tiled(uint64_t{2} * shape.keys(), shape.head_dim);
+  if (part == TensorPart::conv)  // one row, all taps of a value beside each other
+    return tiled(uint64_t{2} * shape.keys() * config.conv_taps,
+                 uint64_t{shape.head_dim} * config.conv_taps, true);
+  if (part == TensorPart::recur_gate) return tiled(0, shape.head_dim);
+  if (part == TensorPart::recur_time || part == TensorPart::recur_strength ||
+      part == TensorPart::recur_time_bias || part == TensorPart::recur_rates)
+    return tiled(0, 1);
+  if (part == TensorPart::o) return tiled(0, shape.head_dim, true);
+  return {};
 }
 
 // How one weight is written.

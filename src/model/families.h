@@ -69,7 +69,7 @@ struct Family {
   bool attention_gate = false;
   uint32_t attention_step =
       0;  // which layers attend where files do not say: each whose number is a multiple
-  float rotated_part = 1;  // of a head, where a config.json does not say
+  float rotated_part = 1;  // share of a head that rotates, where a config.json does not say
   // The model_type of config.json files that have this one's as their text_config.
   std::string_view around = {};
   bool shared_expert = false;
@@ -84,7 +84,7 @@ std::span<const Family> families();
 // Null where there is none of this name. Mistral's GGUFs are Llama's.
 const Family* family_of_model_type(std::string_view name);
 const Family* family_of_gguf(std::string_view name);
-// Of a checkpoint that has the family's config inside of it (Family::around).
+// The family whose config is inside of a checkpoint's (Family::around).
 const Family* family_around(std::string_view name);
 
 // The parts of a config that follow from the family and the embedding's width.

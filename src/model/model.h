@@ -66,9 +66,10 @@ struct LayerWeights {
   // output's projection is `o`.
   TensorView conv_in, conv_gate, conv_out_gate, conv_x;
   TensorView conv;
-  // Of layers with a recurrence, or empty: projections of the norm's result to what is convolved,
-  // [channels, emb], to the gate, [values, emb], and to a token's time and strength, [heads, emb];
-  // biases of the times and rates of fading, [1, heads]; the norm of the result, [1, head_dim].
+  // Layers with a recurrence have these, others none: projections of the norm's result to what is
+  // convolved, [channels, emb], to the gate, [values, emb], and to a token's time and strength,
+  // [heads, emb]; biases of the times and rates of fading, [1, heads]; the norm of the result, [1,
+  // head_dim].
   TensorView recur_in, recur_gate, recur_time, recur_strength;
   TensorView recur_time_bias, recur_rates, recur_norm;
   // Instead of strength and time: [2 * heads, emb], each key head's strengths and then its times.

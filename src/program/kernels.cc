@@ -362,8 +362,8 @@ bool causal_conv_fits(const Program& program, const Launch& launch) {
          (launch.args.size() == 4 || slot_of(program, launch, 4).cols == x.cols);
 }
 
-// Of a row that has keys and queries of `kv_heads` heads beside the values of `heads`: whether they
-// fit the state, whose argument is `state`, and the result behind it.
+// Whether a row with keys and queries of `kv_heads` heads beside the values of `heads` fits the
+// state, whose argument is `state`, and the result behind it.
 bool recurrence_fits(const Program& program, const Launch& launch, size_t state) {
   const LaunchShape& shape = launch.shape;
   const Slot &x = slot_of(program, launch, 0), &states = slot_of(program, launch, state);
@@ -373,7 +373,7 @@ bool recurrence_fits(const Program& program, const Launch& launch, size_t state)
     return false;
   for (size_t arg = 1; arg < state; ++arg)
     if (slot_of(program, launch, arg).cols != shape.heads) return false;
-  const uint64_t width = shape.state_rows / shape.heads;  // of a key
+  const uint64_t width = shape.state_rows / shape.heads;  // a key's
   return y.cols == shape.heads * states.cols && x.cols == y.cols + 2 * shape.kv_heads * width;
 }
 
@@ -535,8 +535,8 @@ ArgSpec arg_spec(const Launch& launch, size_t arg) {
 
 Operator operator_of(const Launch& launch) {
   if (launch.role == Role::attn_gated) return Operator::attention;
-  for (const Role role :
-       {Role::conv_in, Role::conv_gated, Role::recur | Facet::norm, Role::recur_gated})
+  for (const Role role : {Role(Role::conv_in), Role(Role::conv_gated), Role::recur | Facet::norm,
+                          Role(Role::recur_gated)})
     if (launch.role == role) return Operator::recurrence;
   if (launch.kernel == Kernel::split)
     return launch.role == Role::recur_time ? Operator::recurrence : Operator::attention;

@@ -149,7 +149,7 @@ struct Role {
     recur_state,
     recur,
     recur_gated,
-    q_and_gate,  // of attention, one head's after the other's
+    q_and_gate,  // attention's, one head after the other
     o,
     attn_post_norm,
     attn_scale,  // scales what attention adds to the residual stream

@@ -111,19 +111,29 @@ TEST_P(Golden, DeviceEqualsHuggingFaceAtEveryPosition) {
 
 TEST_P(Golden, GreedyContinuationEqualsHuggingFaceWhileItsMarginIsClear) {
   const Model model = open_model(GetParam().model);
+  // As above. The next token is always the one that is wanted, so that one miss is not many.
+  constexpr double kFew = 0.1;
   for (Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
     // One image per operator needs more contexts than an NPU has.
     if (fusion == Fusion::op && device_name() == "vnpu") continue;
     PipelineOptions options;
     options.forward.fusion = fusion;
     Runner runner(model, options);
+    const bool may_choose_others = model.config.has_experts() && runner.rounds();
+    size_t steps = 0, others = 0;
     for (const Prompt& prompt : GetParam().prompts) {
       runner.pipeline->rewind(0);
       Token next = argmax(runner.pipeline->run(prompt.ids));
       for (size_t step = 0; step < prompt.greedy_clear; ++step) {
-        ASSERT_EQ(next, prompt.greedy[step]) << "step " << step;
-        next = argmax(runner.pipeline->run({&next, 1}));
+        const Token wanted = prompt.greedy[step];
+        others += next != wanted;
+        ++steps;
+        if (!may_choose_others) {
+          ASSERT_EQ(next, wanted) << "step " << step;
+        }
+        next = argmax(runner.pipeline->run({&wanted, 1}));
       }
+      EXPECT_LE(static_cast<double>(others), kFew * static_cast<double>(steps));
     }
   }
 }

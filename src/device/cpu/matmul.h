@@ -134,7 +134,8 @@ void mix_rows(const float* x, size_t stride, const float* weights, size_t used, 
 struct Routes {
   size_t used;
   const LaunchShape& shape;
-  const float* bias = nullptr;  // of sigmoids alone: added for the choice, not in the weights
+  const float* bias =
+      nullptr;  // where scores are sigmoids: added for the choice, not in the weights
 };
 
 // The best `used` of a row of scores, in ascending order, and their softmax, which is over them

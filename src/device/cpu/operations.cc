@@ -119,7 +119,7 @@ void rmsnorm_with_bf16_sums(const float* x, const float* weight, float* y, size_
 
 void rmsnorm(const Operation& op) {
   const auto norm = op.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
-  const size_t parts = std::max(1u, op.shape.groups);  // of the weight
+  const size_t parts = std::max(1u, op.shape.groups);  // norms in a row
   const size_t width = op.args[1].cols / parts;
   const size_t groups_per_row = op.args[0].cols / width;
   const size_t groups = op.call.rows * groups_per_row;

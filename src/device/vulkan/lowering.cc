@@ -438,6 +438,8 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::mix_experts:
       break;
     case Kernel::route:
+      if (launch.shape.sigmoid_scores || launch.shape.groups > 0 || launch.shape.factor != 1)
+        return "it routes by softmax alone, without groups and factors";
       if (program.slots[launch.args[1].slot].rows <= kMostExperts) break;
       return fmt::format("it chooses among {} experts at most", kMostExperts);
     case Kernel::expert_matmul:

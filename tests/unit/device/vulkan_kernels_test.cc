@@ -182,7 +182,7 @@ TEST_P(VulkanKernels, GatesOfEveryActivation) {
                    rows_slot("x", SlotKind::input, 5, 33), rows_slot("y", SlotKind::output, 5, 33)};
   for (const Activation activation :
        {Activation::silu, Activation::gelu_tanh, Activation::swiglu_oai, Activation::sigmoid,
-        Activation::none}) {
+        Activation::none, Activation::relu}) {
     program.launches = {
         {Kernel::swiglu, "gated", {{0}, {1}, {2, false, true}}, {.activation = activation}}};
     Contents before(program);

@@ -23,7 +23,7 @@ Slot cache() {
 
 constexpr uint64_t kTaps = 4;
 
-// Of one sequence.
+// The state of one sequence.
 Slot state(uint64_t rows, uint64_t cols) {
   return {"state", SlotKind::state, DType::f32, rows, cols};
 }

@@ -93,8 +93,7 @@ TEST(HfConfig, Olmo2HasNormsBehindAndWideHeadNorms) {
             "norms behind attention and feed-forward, a norm over all heads of Q and K");
 }
 
-// Of the checkpoints of Qwen3.5, 3.6 and 3.8, by the newer and the older way to say which layers
-// attend.
+// Checkpoints of Qwen3.5, 3.6 and 3.8 say in a newer and in an older way which layers attend.
 TEST(HfConfig, Qwen35HasLayersWithAState) {
   const Config config = read("qwen3_5_text", R"("full_attention_interval":2)");
   EXPECT_EQ(config.layer_kinds,

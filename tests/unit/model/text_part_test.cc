@@ -70,7 +70,7 @@ std::vector<float> values_of(const std::vector<NamedTensor>& tensors, const std:
 TEST(TextPart, RowsThatEachKeyHeadHasInTurnArePutInOrder) {
   using Values = std::vector<float>;
   Model model;
-  Values qkvz(12);  // of a key head: q, k, two v, two z
+  Values qkvz(12);  // one key head: q, k, two v, two z
   std::iota(qkvz.begin(), qkvz.end(), 0.0f);
   const std::string layer = "model.layers.0.linear_attn.";
   const Values logarithms = {0, 1};

@@ -2,7 +2,7 @@
 // and soft_cap have it.
 #ifndef GATES_GLSL
 #define GATES_GLSL
-const uint SILU = 0, GELU_TANH = 1, SWIGLU_OAI = 2, SIGMOID = 3, NONE = 4;
+const uint SILU = 0, GELU_TANH = 1, SWIGLU_OAI = 2, SIGMOID = 3, NONE = 4, RELU = 5;
 
 // min(x, y) that keeps a NaN of x.
 vec4 bounded(vec4 value, float least, float most) {
@@ -18,6 +18,7 @@ vec4 gated(uint activation, vec4 gate, vec4 up) {
   }
   if (activation == SIGMOID) return up / (1 + exp(-gate));
   if (activation == NONE) return gate * up;
+  if (activation == RELU) return bounded(gate, 0, 3.4e38) * up;
   return gate / (1 + exp(-gate)) * up;
 }
 
