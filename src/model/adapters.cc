@@ -32,7 +32,7 @@ struct TargetRows {
 };
 
 std::vector<TargetRows> targets_of(const WeightSpec& spec, const Config& config) {
-  const uint64_t q = config.q_width(), kv = config.kv_width(), hidden = config.hidden;
+  const uint64_t q = config.q_rows(), kv = config.kv_width(), hidden = config.hidden;
   if (spec.part == TensorPart::q) return {{Target::q, 0, q}};
   if (spec.part == TensorPart::k) return {{Target::k, 0, kv}};
   if (spec.part == TensorPart::v) return {{Target::v, 0, kv}};

@@ -227,7 +227,14 @@ class EveryFamilyInFiles : public FileTest {};
 Lora lora_of(const Config& config) {
   return testing_support::random_lora(config, 5, [&](const WeightSpec& spec) {
     const bool is_experts = spec.slices > 0 || spec.stays_f32;  // router and biases
-    return is_experts ? 0 : spec.part == TensorPart::head ? 2 : 3;
+    constexpr TensorPart kWithoutAdapters[] = {TensorPart::recur_in,    TensorPart::recur_gate,
+                                               TensorPart::recur_time,  TensorPart::recur_strength,
+                                               TensorPart::recur_both,  TensorPart::recur_all,
+                                               TensorPart::shared_gate, TensorPart::shared_up,
+                                               TensorPart::shared_down, TensorPart::shared_share};
+    const bool is_refused =
+        std::ranges::find(kWithoutAdapters, spec.part) != std::end(kWithoutAdapters);
+    return is_experts || is_refused ? 0 : spec.part == TensorPart::head ? 2 : 3;
   });
 }
 
