@@ -75,8 +75,10 @@ void append_break(std::string& to, int indent, int depth) {
 JsonValue::JsonValue() noexcept = default;
 JsonValue::JsonValue(const JsonValue&) = default;
 JsonValue::JsonValue(JsonValue&&) noexcept = default;
-JsonValue& JsonValue::operator=(const JsonValue&) = default;
-JsonValue& JsonValue::operator=(JsonValue&&) noexcept = default;
+JsonValue& JsonValue::operator=(JsonValue other) noexcept {
+  value_ = std::move(other.value_);
+  return *this;
+}
 JsonValue::~JsonValue() = default;
 
 JsonValue JsonValue::array() {

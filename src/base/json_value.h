@@ -26,8 +26,8 @@ class JsonValue {
   JsonValue() noexcept;
   JsonValue(const JsonValue&);
   JsonValue(JsonValue&&) noexcept;
-  JsonValue& operator=(const JsonValue&);
-  JsonValue& operator=(JsonValue&&) noexcept;
+  // By value, so that a member may become another member's copy.
+  JsonValue& operator=(JsonValue other) noexcept;
   ~JsonValue();
   JsonValue(std::nullptr_t) : JsonValue() {}
   JsonValue(std::string text) : value_(std::move(text)) {}

@@ -26,7 +26,12 @@ class AirExecutable : public Executable {
     guarded(dispatcher_.where(), [&] { dispatcher_.context().run(); });  // refused now or never
   }
 
-  ~AirExecutable() override { core_.leave(dispatcher_.context(), arguments_); }
+  // The device may be gone; the context is shared.
+  ~AirExecutable() override {
+    NpuContext& context = dispatcher_.context();
+    context.release(arguments_);
+    --context.executables;
+  }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);

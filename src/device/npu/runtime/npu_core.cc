@@ -149,12 +149,6 @@ size_t NpuCore::join(NpuContext& context, bool is_of_tokens) {
   return context.next_place++;
 }
 
-void NpuCore::leave(NpuContext& context, const Arguments& arguments) {
-  context.release(arguments);
-  --context.executables;
-  heap_is_shared_ = false;
-}
-
 void NpuCore::share_heap() {
   if (heap_is_shared_) return;
   heap_is_shared_ = true;

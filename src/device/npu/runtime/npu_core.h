@@ -230,7 +230,6 @@ class NpuCore {
   // tokens come first, whose arguments change with every layer of every token, and of those the
   // largest, which have most descriptors to patch.
   size_t join(NpuContext& context, bool is_of_tokens);
-  void leave(NpuContext& context, const Arguments& arguments);
   KernelRun& run_for(NpuContext& context, size_t place);
 
   // The words of an xclbin that takes them as they are, in the device's heap once for all.
